@@ -1,0 +1,108 @@
+# Forebay. `make help` lists the targets; meson and ninja do the work, each kind of build in a directory of its own.
+
+SHELL := /bin/bash
+# Debian's meson first: an older or newer one from elsewhere on PATH works too.
+MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
+CLANG ?= $(firstword $(shell command -v clang clang-16 clang-15 clang-14 2>/dev/null) clang)
+PREFIX ?= /usr/local
+WERROR ?= false
+STEPS ?= 1000000
+SEED ?= 1
+FUZZ_SECONDS ?= 30
+TESTS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: build demo test asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
+
+build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
+	@$(MESON) compile -C build
+
+demo: build ## Show what Forebay does: every policy and stop mode on real bytes (ARGS=--json)
+	@build/forebay demo $(ARGS)
+
+test: setup-test build-debug/.configured-$(WERROR) ## Build with invariants on and run the whole suite (TESTS=suite or test names)
+	$(call run_tests,build-debug,1)
+
+asan: setup-test build-asan/.configured-$(WERROR) ## The suite under AddressSanitizer, LeakSanitizer and UBSan
+	$(call run_tests,build-asan,4)
+
+tsan: setup-test build-tsan/.configured-$(WERROR) ## The suite under ThreadSanitizer
+	$(call run_tests,build-tsan,10)
+
+ubsan: setup-test build-ubsan/.configured-$(WERROR) ## The suite under UBSan alone
+	$(call run_tests,build-ubsan,3)
+
+sim: setup-build build-sim/.configured-$(WERROR) ## Run the simulator: make sim STEPS=10000000 SEED=7
+	@$(MESON) compile -C build-sim
+	@build-sim/forebay-sim --steps $(STEPS) --seed $(SEED) $(ARGS)
+
+bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks of core and index (ratios and costs, not tests)
+	@$(MESON) compile -C build-bench
+	@build-bench/bench/bench_core && build-bench/bench/bench_index
+
+model: setup-lint ## Check the models in model/ exhaustively (spin)
+	@scripts/check-models build-model
+
+fuzz: setup-lint build-fuzz/.configured-$(WERROR) ## Fuzz every target with libFuzzer for FUZZ_SECONDS each
+	@$(MESON) compile -C build-fuzz
+	@scripts/fuzz build-fuzz $(FUZZ_SECONDS)
+
+clang: setup-test build-clang/.configured-true ## Build everything with clang, warnings as errors
+	@$(MESON) compile -C build-clang
+
+lint: setup-lint build-clang/.configured-true ## clang-format, clang-tidy and shellcheck over all files (ARGS=--changed)
+	@scripts/lint build-clang $(ARGS)
+
+docs: build ## Check the documents: links resolve, marked commands run
+	@scripts/check-docs
+
+install: build ## Install library, headers, command and pkg-config file under PREFIX (DESTDIR is respected)
+	@[ "$$(cat build/.prefix 2>/dev/null)" = "$(PREFIX)" ] || { $(MESON) configure build --prefix=$(PREFIX) && \
+	$(MESON) compile -C build && echo "$(PREFIX)" >build/.prefix; }
+	@$(MESON) install -C build --no-rebuild
+
+help: ## Show this
+	@echo "Targets:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+
+clean: ## Remove every build directory
+	rm -rf build build-asan build-bench build-ci build-clang build-debug build-fuzz build-model build-sim build-tsan build-ubsan
+
+setup-build:
+	@scripts/setup build
+setup-test:
+	@scripts/setup test
+setup-lint:
+	@scripts/setup all
+
+# $(call run_tests,directory,timeout multiplier): runs them, then counts single tests; fails as the suite does.
+define run_tests
+	@$(MESON) compile -C $(1)
+	@rm -f $(1)/meson-logs/testlog.json
+	@$(MESON) test -C $(1) --no-rebuild --print-errorlogs --timeout-multiplier $(2) $(TESTS); code=$$?; \
+	scripts/count-tests $(1) || code=1; exit $$code
+endef
+
+# $(call directory,name,environment,options,warnings are errors). The directory fuzz is a prerequisite since its list of targets is read when
+# the build is configured. A directory that another version of meson made is made again.
+define directory
+$(1)/.configured-$(4): Makefile meson.build meson_options.txt fuzz/.
+	@mkdir -p $(1)
+	@rm -f $(1)/.configured-* $(1)/.prefix
+	@if [ -f $(1)/build.ninja ]; then $(2) $$(MESON) setup --reconfigure $(1) $(3) || $(2) $$(MESON) setup --wipe $(1) $(3); \
+	else $(2) $$(MESON) setup $(1) $(3); fi
+	@touch $$@
+endef
+, := ,
+
+$(eval $(call directory,build,,--buildtype=release -Dinvariants=false -Dtests=false --prefix=$(PREFIX) -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-debug,,--buildtype=debugoptimized -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-asan,,--buildtype=debugoptimized -Db_sanitize=address$(,)undefined -Db_lundef=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-tsan,,--buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-ubsan,,--buildtype=debugoptimized -Db_sanitize=undefined -Db_lundef=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-bench,,--buildtype=release -Dinvariants=false -Dtests=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-sim,,--buildtype=release -Dinvariants=true -Dtests=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-fuzz,CC=$(CLANG),--buildtype=debugoptimized -Dfuzzer=true -Dtests=false \
+  -Db_sanitize=address$(,)undefined -Db_lundef=false -Dwerror=$(WERROR),$(WERROR)))
+$(eval $(call directory,build-clang,CC=$(CLANG),--buildtype=debugoptimized -Dwerror=true,true))
