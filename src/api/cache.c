@@ -1,0 +1,336 @@
+/* cache.c - the public calls on a cache as a whole. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/call.h"
+#include "base/clock.h"
+#include "keys/keys.h"
+
+/* Shells stay for as long as the process lives: a few words each, and reachable, so that no leak checker minds. */
+static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
+static fby_cache_t *shells;
+
+int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
+{
+    if (config == NULL || out == NULL) {
+        return fby_call_null(config == NULL ? "config" : "out");
+    }
+    fby_cache_t *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL) {
+        return -ENOMEM;
+    }
+    int rc = fby_runtime_open(config, &cache->runtime);
+    if (rc != 0) {
+        free(cache);
+        return rc;
+    }
+    cache->born_in = fby_fork_generation();
+    pthread_mutex_init(&cache->lock, NULL);
+    fby_condition_init(&cache->changed);
+    pthread_mutex_lock(&shells_lock);
+    cache->next = shells;
+    shells = cache;
+    pthread_mutex_unlock(&shells_lock);
+    *out = cache;
+    return 0;
+}
+
+static void await_users(fby_cache_t *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    while (atomic_load(&cache->users) > 0) {
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    }
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* By the first caller only. */
+static void cache_shut(fby_cache_t *cache, uint64_t limit_ns)
+{
+    fby_close_report_t report = {.size = sizeof(report)};
+    atomic_store(&cache->closing, true);
+    int rc = fby_runtime_shutdown(cache->runtime, limit_ns, &report);
+    /* Everyone inside has been woken; nobody else comes in. */
+    await_users(cache);
+    if (rc == 0) {
+        fby_runtime_finish(cache->runtime);
+    }
+    pthread_mutex_lock(&cache->lock);
+    cache->runtime = rc == 0 ? NULL : cache->runtime;
+    cache->close_result = rc;
+    cache->report = report;
+    cache->phase = FBY_CACHE_CLOSED;
+    pthread_cond_broadcast(&cache->changed);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+int fby_cache_close(fby_cache_t *cache, double limit_s, fby_close_report_t *report)
+{
+    uint64_t limit_ns;
+    if (cache == NULL) {
+        return fby_call_null("cache");
+    }
+    if (fby_cache_is_forked(cache)) {
+        fby_error_set("the cache was opened by the parent process, which closes it");
+        return FBY_E_FORKED;
+    }
+    if ((report != NULL && fby_call_sized("report", report) != 0) ||
+        !fby_call_seconds("limit_s", limit_s, false, &limit_ns)) {
+        return -EINVAL;
+    }
+    pthread_mutex_lock(&cache->lock);
+    bool is_first = cache->phase == FBY_CACHE_OPEN;
+    if (is_first) {
+        cache->phase = FBY_CACHE_CLOSING;
+        pthread_mutex_unlock(&cache->lock);
+        cache_shut(cache, limit_ns);
+        pthread_mutex_lock(&cache->lock);
+    }
+    while (cache->phase != FBY_CACHE_CLOSED) {
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    }
+    if (report != NULL) {
+        fby_call_output(report, &cache->report, sizeof(cache->report));
+    }
+    int rc = cache->close_result;
+    pthread_mutex_unlock(&cache->lock);
+    return rc;
+}
+
+/* ---- Reset ------------------------------------------------------------------------------------------------------ */
+
+/* A keyring for the epoch after `epoch`: hashes the fingerprint, so outside the lock. */
+static int next_keyring(const fby_runtime_t *runtime, uint64_t epoch, fby_keyring_t **out)
+{
+    const fby_settings_t *settings = &runtime->settings;
+    fby_fingerprint_fields_t model = settings->model;
+    model.weights_epoch = epoch + 1;
+    return fby_keyring_create(&model, settings->hash.kind, settings->hash.secret, settings->hash.secret_length,
+                              runtime->id, out);
+}
+
+static uint64_t current_epoch(fby_runtime_t *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    uint64_t epoch = fby_core_epoch(runtime->core);
+    pthread_mutex_unlock(&runtime->lock);
+    return epoch;
+}
+
+/* Starts the reset; with a bump, keys of the new epoch take over in the same critical section. -EAGAIN: somebody else
+   raised the epoch meanwhile. */
+static int reset_start(fby_runtime_t *runtime, uint64_t epoch, fby_keyring_t **keyring)
+{
+    fby_actions_t actions;
+    int rc = -EAGAIN;
+    bool bump = *keyring != NULL;
+    uint64_t now = fby_enter(runtime, &actions);
+    if (!bump || fby_core_epoch(runtime->core) == epoch) {
+        fby_runtime_tell_reset(runtime);
+        rc = fby_core_reset(runtime->core, now, bump);
+        atomic_store_explicit(&runtime->generation, fby_core_generation(runtime->core), memory_order_release);
+    }
+    if (rc >= 0 && bump && fby_core_epoch(runtime->core) == epoch + 1) {
+        fby_keyring_t *old = runtime->keyring;
+        runtime->keyring = *keyring;
+        *keyring = old;
+    }
+    fby_leave(runtime, &actions);
+    return rc;
+}
+
+/* A persistent store must refuse the old epoch after a restart, too: told before anything here changes. Does I/O. */
+static int persist_epoch(fby_runtime_t *runtime, uint64_t epoch)
+{
+    if (runtime->driver->raise_epoch == NULL) {
+        return 0;
+    }
+    int rc = runtime->driver->raise_epoch(runtime->store, epoch);
+    return rc < 0 ? fby_call_about(rc, "the store cannot keep weights epoch", epoch) : 0;
+}
+
+static int reset_await(fby_runtime_t *runtime, uint64_t wait_ns)
+{
+    fby_actions_t actions;
+    uint64_t deadline = fby_add_sat(fby_enter(runtime, &actions), wait_ns);
+    bool in_time = wait_ns > 0;
+    while (in_time && !runtime->closing && !fby_is_poisoned(runtime) && fby_core_resetting(runtime->core)) {
+        in_time = fby_wait(runtime, &actions, &runtime->reset_done, deadline);
+    }
+    int rc = FBY_RESET_DONE;
+    if (fby_is_poisoned(runtime)) {
+        rc = FBY_E_POISONED;
+    } else if (fby_core_resetting(runtime->core)) {
+        rc = runtime->closing ? FBY_E_CLOSED : FBY_RESET_BUSY;
+    }
+    fby_leave(runtime, &actions);
+    return rc;
+}
+
+int fby_cache_reset(fby_cache_t *cache, double wait_s, int bump_epoch)
+{
+    fby_runtime_t *runtime;
+    uint64_t wait_ns;
+    int rc = fby_call_begin(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!fby_call_seconds("wait_s", wait_s, false, &wait_ns)) {
+        return fby_call_end(cache, -EINVAL);
+    }
+    do {
+        fby_keyring_t *keyring = NULL;
+        uint64_t epoch = current_epoch(runtime);
+        rc = bump_epoch != 0 ? next_keyring(runtime, epoch, &keyring) : 0;
+        rc = rc == 0 && bump_epoch != 0 ? persist_epoch(runtime, epoch + 1) : rc;
+        if (rc == 0) {
+            rc = reset_start(runtime, epoch, &keyring);
+        }
+        fby_keyring_unref(keyring);
+    } while (rc == -EAGAIN);
+    rc = rc < 0 ? fby_call_about(rc, "reset of epoch", current_epoch(runtime)) : reset_await(runtime, wait_ns);
+    return fby_call_end(cache, rc);
+}
+
+uint64_t fby_cache_epoch(fby_cache_t *cache)
+{
+    fby_runtime_t *runtime;
+    if (fby_call_begin(cache, &runtime) != 0) {
+        return 0;
+    }
+    uint64_t epoch = current_epoch(runtime);
+    (void)fby_call_end(cache, 0);
+    return epoch;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------------------------------- */
+
+int fby_cache_model(fby_cache_t *cache, fby_model_t *model)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin_any(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fby_call_sized("model", model);
+    if (rc != 0) {
+        return fby_call_end(cache, rc);
+    }
+    const fby_fingerprint_fields_t *fields = &runtime->settings.model;
+    fby_model_t full = {.block_tokens = fields->block_tokens, .groups = fields->groups};
+    for (uint32_t g = 0; g < fields->groups; g++) {
+        snprintf(full.group[g].name, sizeof(full.group[g].name), "%s", fields->group[g].name);
+        full.group[g].payload_bytes = fields->group[g].payload_bytes;
+        full.group[g].slot_bytes = runtime->region.slot_bytes[g];
+        full.group[g].trailing = fields->group[g].trailing;
+    }
+    uint8_t fingerprint[16];
+    pthread_mutex_lock(&runtime->lock);
+    memcpy(fingerprint, runtime->keyring->hasher.fingerprint, sizeof(fingerprint));
+    pthread_mutex_unlock(&runtime->lock);
+    for (size_t i = 0; i < sizeof(fingerprint); i++) {
+        snprintf(full.fingerprint + 2 * i, 3, "%02x", fingerprint[i]);
+    }
+    fby_call_output(model, &full, sizeof(full));
+    return fby_call_end(cache, 0);
+}
+
+int fby_cache_stats(fby_cache_t *cache, fby_stats_t *stats)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin_any(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fby_call_sized("stats", stats);
+    if (rc == 0) {
+        fby_stats_t full = {.size = sizeof(full)};
+        pthread_mutex_lock(&runtime->lock);
+        fby_core_stats(runtime->core, &full);
+        pthread_mutex_unlock(&runtime->lock);
+        fby_call_output(stats, &full, sizeof(full));
+    }
+    return fby_call_end(cache, rc);
+}
+
+static void health_judge(fby_runtime_t *runtime, uint64_t now, fby_health_t *health)
+{
+    const fby_breaker_t *breaker = &runtime->breaker;
+    health->breaker = breaker->state;
+    health->breaker_retry_ns = fby_breaker_wait_ns(breaker, now);
+    health->last_completion_ns = runtime->last_completion > 0 ? FBY_MAX(now - runtime->last_completion, 1) : 0;
+    health->healthy = 1;
+    if (fby_is_poisoned(runtime)) {
+        snprintf(health->message, sizeof(health->message), "poisoned: %.140s", runtime->poison);
+    } else if (breaker->state != FBY_BREAKER_CLOSED) {
+        snprintf(health->message, sizeof(health->message), "the breaker of store %s is %s", runtime->driver->name,
+                 breaker->state == FBY_BREAKER_OPEN ? "open" : "probing");
+    } else if (fby_lanes_slow(runtime, now)) {
+        snprintf(health->message, sizeof(health->message), "a store operation is %.3f s old, over half its limit",
+                 (double)health->oldest_operation_ns / (double)FBY_SECOND);
+    } else {
+        return;
+    }
+    health->healthy = 0;
+}
+
+int fby_cache_health(fby_cache_t *cache, fby_health_t *health)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin_any(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fby_call_sized("health", health);
+    if (rc == 0) {
+        fby_health_t full = {.size = sizeof(full)};
+        pthread_mutex_lock(&runtime->lock);
+        uint64_t now = fby_clock_now(&fby_clock_monotonic);
+        fby_core_health(runtime->core, now, &full);
+        health_judge(runtime, now, &full);
+        pthread_mutex_unlock(&runtime->lock);
+        fby_call_output(health, &full, sizeof(full));
+    }
+    return fby_call_end(cache, rc);
+}
+
+int fby_cache_check(fby_cache_t *cache)
+{
+    fby_runtime_t *runtime;
+    char why[256] = "";
+    int rc = fby_call_begin(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    fby_actions_t actions;
+    (void)fby_enter(runtime, &actions);
+    if (!fby_core_check(runtime->core, why, sizeof(why))) {
+        fby_runtime_poison(runtime, why);
+        rc = FBY_E_POISONED;
+    }
+    fby_leave(runtime, &actions);
+    if (rc != 0) {
+        fby_error_set("invariant broken: %s", why);
+    }
+    return fby_call_end(cache, rc);
+}
+
+int fby_seq_create(fby_cache_t *cache, const uint32_t *tokens, size_t n, const fby_ns_part_t *ns, size_t ns_parts,
+                   fby_seq_t **out)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    if (out == NULL || (tokens == NULL && n > 0) || (ns == NULL && ns_parts > 0)) {
+        return fby_call_end(cache, fby_call_null(out == NULL ? "out" : tokens == NULL && n > 0 ? "tokens" : "ns"));
+    }
+    pthread_mutex_lock(&runtime->lock);
+    fby_keyring_t *keyring = fby_keyring_ref(runtime->keyring);
+    pthread_mutex_unlock(&runtime->lock);
+    rc = fby_seq_make(keyring, tokens, n, ns, ns_parts, out);
+    fby_keyring_unref(keyring);
+    return fby_call_end(cache, rc);
+}
