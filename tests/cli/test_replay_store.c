@@ -1,0 +1,130 @@
+/* A store named by one text: driver and options, short forms, the environment, and what is wrong with a text. */
+#include "cli/replay_store.h"
+#include "unit.h"
+
+static void expect(const char *text, const char *driver, uint32_t options, const char *const *pairs)
+{
+    fby_store_text_t store;
+    if (fby_store_text_parse(text, &store) != 0) {
+        fail_msg("%s refused: %s", text, fby_last_error());
+    }
+    assert_string_equal(store.driver, driver);
+    assert_int_equal(store.options, options);
+    for (uint32_t i = 0; i < options; i++) {
+        assert_string_equal(store.option[i].name, pairs[2 * i]);
+        assert_string_equal(store.option[i].value, pairs[2 * i + 1]);
+    }
+    fby_store_text_free(&store);
+}
+
+#define EXPECT(text, driver, ...)                                                                                      \
+    do {                                                                                                               \
+        const char *const pairs[] = {__VA_ARGS__, NULL};                                                               \
+        expect(text, driver, (sizeof(pairs) / sizeof(*pairs) - 1) / 2, pairs);                                         \
+    } while (0)
+
+static void driver_and_options(void **state)
+{
+    expect("mem", "mem", 0, NULL);
+    EXPECT("mem:latency_ms=2,bandwidth=1GiB", "mem", "latency_ms", "2", "bandwidth", "1GiB");
+    EXPECT("fault:file:dir=/d,latency_ms=1", "fault:file", "dir", "/d", "latency_ms", "1");
+    expect("fault:mem", "fault:mem", 0, NULL);
+    EXPECT("/usr/lib/x.so:a=b:c", "/usr/lib/x.so", "a", "b:c");
+    EXPECT("mem:name=", "mem", "name", "");
+}
+
+static void a_directory_needs_no_key(void **state)
+{
+    EXPECT("file:/var/cache", "file", "dir", "/var/cache");
+    EXPECT("file:/var/cache,capacity=1GiB", "file", "dir", "/var/cache", "capacity", "1GiB");
+    EXPECT("fault:file:/var/cache,seed=3", "fault:file", "dir", "/var/cache", "seed", "3");
+    EXPECT("file:dir=/a=b", "file", "dir", "/a=b");
+}
+
+static void a_comma_in_parentheses_belongs_to_the_value(void **state)
+{
+    EXPECT("mem:script=get:*:short(1,2)+delay(3);put:*:miss,seed=1", "mem", "script",
+           "get:*:short(1,2)+delay(3);put:*:miss", "seed", "1");
+}
+
+static void the_environment_is_read_on_demand(void **state)
+{
+    setenv("FOREBAY_STORE", "file:/from/env", 1);
+    EXPECT("env", "file", "dir", "/from/env");
+    fby_store_text_t store;
+    assert_int_equal(fby_store_text_parse("env", &store), 0);
+    assert_string_equal(store.text, "file:/from/env");
+    fby_store_text_free(&store);
+}
+
+#define ACCEPTED "; accepted: mem, file:DIRECTORY, DRIVER:key=value,key=value, fault:DRIVER:key=value,..., or env"
+
+static void refuse(const char *text, const char *message)
+{
+    fby_store_text_t store;
+    assert_int_equal(fby_store_text_parse(text, &store), FBY_E_CONFIG);
+    assert_string_equal(fby_last_error(), message);
+    assert_null(store.text);
+}
+
+static void what_cannot_be_read_is_named(void **state)
+{
+    refuse("", "store \"\" names no driver" ACCEPTED);
+    refuse(":a=b", "store \":a=b\" names no driver" ACCEPTED);
+    refuse("fault:", "store \"fault:\" names no driver" ACCEPTED);
+    refuse("mem:/d", "store \"mem:/d\": \"/d\" is not key=value" ACCEPTED);
+    refuse("mem:", "store \"mem:\": \"\" is not key=value" ACCEPTED);
+    refuse("file:", "store \"file:\": \"\" is not key=value" ACCEPTED);
+    refuse("file:a=b,/d", "store \"file:a=b,/d\": \"/d\" is not key=value" ACCEPTED);
+    refuse("mem:=1", "store \"mem:=1\": \"=1\" is not key=value" ACCEPTED);
+    unsetenv("FOREBAY_STORE");
+    refuse("env", "store \"env\" reads FOREBAY_STORE, which holds no store" ACCEPTED);
+    setenv("FOREBAY_STORE", "env", 1);
+    refuse("env", "store \"env\" reads FOREBAY_STORE, which holds no store" ACCEPTED);
+}
+
+static void too_many_options(void **state)
+{
+    char text[512] = "mem:a=0";
+    for (int i = 0; i < FBY_STORE_TEXT_OPTIONS - 1; i++) {
+        strcat(text, ",a=1");
+    }
+    fby_store_text_t store;
+    assert_int_equal(fby_store_text_parse(text, &store), 0);
+    fby_store_text_free(&store);
+    strcat(text, ",b=2");
+    assert_int_equal(fby_store_text_parse(text, &store), FBY_E_CONFIG);
+    assert_non_null(strstr(fby_last_error(), "\"b=2\" is one option too many"));
+}
+
+static void a_configuration_gets_driver_and_options(void **state)
+{
+    fby_store_text_t store;
+    fby_config_t *config;
+    const char *value;
+    assert_int_equal(fby_store_text_parse("fault:file:/d,latency_ms=1", &store), 0);
+    assert_int_equal(fby_config_create(&config), 0);
+    assert_int_equal(fby_store_text_apply(&store, config), 0);
+    assert_int_equal(fby_config_get(config, "store.driver", &value, NULL), 0);
+    assert_string_equal(value, "fault:file");
+    assert_int_equal(fby_config_get(config, "store.options.dir", &value, NULL), 0);
+    assert_string_equal(value, "/d");
+    assert_int_equal(fby_config_get(config, "store.options.latency_ms", &value, NULL), 0);
+    assert_string_equal(value, "1");
+    fby_config_free(config);
+    fby_store_text_free(&store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(driver_and_options),
+        cmocka_unit_test(a_directory_needs_no_key),
+        cmocka_unit_test(a_comma_in_parentheses_belongs_to_the_value),
+        cmocka_unit_test(the_environment_is_read_on_demand),
+        cmocka_unit_test(what_cannot_be_read_is_named),
+        cmocka_unit_test(too_many_options),
+        cmocka_unit_test(a_configuration_gets_driver_and_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
