@@ -430,7 +430,7 @@ typedef struct fby_snapshot {
     fby_reason_t reason;
     int32_t error; /**< the failure behind the reason, or 0 */
     uint32_t lease_valid;
-    uint32_t planned_final;    /**< the plan will not grow any more */
+    uint32_t planned_final;    /**< the plan will not grow; a store lease that runs out before a claim may reopen it */
     uint64_t found_tokens;     /**< proven by index and store, last-token rule applied */
     uint64_t planned_tokens;   /**< end of the plan */
     uint64_t loaded_tokens;    /**< read from the store, verified and published, inside the delivered prefix */
