@@ -50,10 +50,14 @@ typedef struct fby_store_caps {
     uint32_t needs_isolation : 1; /**< agent host only */
     uint32_t persistent : 1;
     uint32_t read_after_write : 1; /**< a put that returned is visible to exists and get at once */
+    uint32_t one_process : 1;      /**< what one opened store holds, another process does not see: one agent for all */
+    uint32_t io_uring : 1;         /**< its calls use io_uring: an agent's filter must allow that */
     uint32_t max_batch;            /**< keys per call */
     uint32_t max_concurrency;      /**< calls at once over all lanes; 0: no limit */
     uint64_t preferred_bytes;      /**< object size from which it is fast; 0: any */
     uint64_t probe_lease_ns;       /**< exists() protects an object for that long; 0: no lease */
+    uint32_t read_lanes;           /**< reads at once that are worth their threads; 0: no opinion */
+    uint32_t reserved0;
 } fby_store_caps_t;
 
 /** One key of a batch. */

@@ -203,6 +203,8 @@ static void file_capabilities(fby_store_t *store, fby_store_caps_t *caps)
         .cancellable = async,
         .persistent = 1,
         .read_after_write = 1,
+        .one_process = 1,
+        .io_uring = 1,
         .max_batch = file->queue_depth,
         .preferred_bytes = 64 * 1024,
     };

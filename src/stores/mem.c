@@ -351,6 +351,7 @@ static void mem_capabilities(fby_store_t *store, fby_store_caps_t *caps)
         .cancellable = mem->async,
         .overwrite = overwrite,
         .read_after_write = 1,
+        .one_process = 1,
         .max_batch = mem->max_batch,
         .max_concurrency = mem->max_concurrency,
         .probe_lease_ns = mem->lease_ns != 0 ? mem->lease_ns : script_lease_ns,

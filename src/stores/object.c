@@ -27,9 +27,18 @@ enum {
 /* Values folded without the streaming state: 64 pieces of 64 KiB are 4 MiB of payload. */
 #define FOLD_AT_ONCE 64u
 
+/* The library's own variants for AVX2 and AVX-512, chosen by the processor at run time, where it was built with them; else
+   what the compiler makes for this architecture's baseline (SSE2, NEON). The value is the same. */
+#if FBY_HAVE_XXH_DISPATCH
+XXH64_hash_t XXH3_64bits_dispatch(const void *data, size_t bytes);
+#define SEGMENT_HASH XXH3_64bits_dispatch
+#else
+#define SEGMENT_HASH XXH3_64bits
+#endif
+
 uint64_t fby_checksum_segment(const void *data, size_t bytes)
 {
-    return XXH3_64bits(data, bytes);
+    return SEGMENT_HASH(data, bytes);
 }
 
 static void fold_update(XXH3_state_t *state, const uint64_t *segments, size_t n)

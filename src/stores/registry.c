@@ -8,8 +8,10 @@
 #include "stores/fault.h"
 #include "stores/stores.h"
 
+bool fby_store_isolated;
+
 /* X(name): a built-in that may stand behind "fault:". */
-#define BUILT_IN_MAP(X) X(mem) X(file)
+#define BUILT_IN_MAP(X) X(mem) X(file) X(redis)
 
 /* "fault:mem" is a table of its own, since open() is not told by which name its driver was found. */
 #define FBY_X(inner)                                                                                                   \
@@ -102,13 +104,23 @@ const fby_store_driver_t *fby_store_find(const char *name, char *error, size_t e
     if (strcmp(name, "fault") == 0) {
         return &fby_store_fault;
     }
+    if (strcmp(name, "mooncake") == 0) {
+        return &fby_store_mooncake;
+    }
+    if (strcmp(name, "fault:mooncake") == 0) {
+        snprintf(error, error_size,
+                 "mooncake cannot be wrapped by fault: it runs in a process of its own, where no script of this one "
+                 "reaches it; put a proxy before its server, or run a plug-in in its place");
+        return NULL;
+    }
     if (strncmp(name, "fault:", 6) == 0 && strchr(name, '/') != NULL) {
         snprintf(error, error_size, "a plug-in is wrapped by driver 'fault' with option inner=%.160s", name + 6);
         return NULL;
     }
-    snprintf(error, error_size,
-             "there is no store driver '%.80s'; accepted: mem, file, fault:mem, fault:file, fault (with option "
-             "inner=NAME), or the path of a plug-in with a '/' in it",
-             name);
+    snprintf(
+        error, error_size,
+        "there is no store driver '%.80s'; accepted: mem, file, redis, mooncake, fault:mem, fault:file, fault:redis, "
+        "fault (with option inner=NAME), or the path of a plug-in with a '/' in it",
+        name);
     return NULL;
 }

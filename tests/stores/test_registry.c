@@ -19,6 +19,8 @@ static void built_in_drivers_are_found_by_name(void **state)
 {
     assert_ptr_equal(fby_store_find("mem", error, sizeof(error)), &fby_store_mem);
     assert_ptr_equal(fby_store_find("file", error, sizeof(error)), &fby_store_file);
+    assert_ptr_equal(fby_store_find("redis", error, sizeof(error)), &fby_store_redis);
+    assert_ptr_equal(fby_store_find("mooncake", error, sizeof(error)), &fby_store_mooncake);
     assert_ptr_equal(fby_store_find("fault", error, sizeof(error)), &fby_store_fault);
     assert_string_equal(fby_store_find("fault:file", error, sizeof(error))->name, "fault:file");
 }
@@ -26,11 +28,14 @@ static void built_in_drivers_are_found_by_name(void **state)
 static void an_unknown_name_is_named_with_those_there_are(void **state)
 {
     assert_null(fby_store_find("reddis", error, sizeof(error)));
-    assert_non_null(strstr(error, "no store driver 'reddis'; accepted: mem, file, fault:mem, fault:file"));
+    assert_non_null(
+        strstr(error, "no store driver 'reddis'; accepted: mem, file, redis, mooncake, fault:mem, fault:file"));
     assert_null(fby_store_find("fault:", error, sizeof(error)));
     assert_null(fby_store_find("", error, sizeof(error)));
     assert_null(fby_store_find("fault:/x/y.so", error, sizeof(error)));
     assert_non_null(strstr(error, "option inner=/x/y.so"));
+    assert_null(fby_store_find("fault:mooncake", error, sizeof(error)));
+    assert_non_null(strstr(error, "runs in a process of its own"));
 }
 
 static void a_plug_in_is_loaded_and_works_wrapped_too(void **state)
