@@ -29,6 +29,15 @@ int64_t fixture_get(const fby_store_driver_t *driver, fby_store_t *store, const 
 int64_t fixture_exists(const fby_store_driver_t *driver, fby_store_t *store, uint64_t i);
 int64_t fixture_remove(const fby_store_driver_t *driver, fby_store_t *store, uint64_t i);
 
+/*
+ * With FOREBAY_TEST_HOST=agent in the environment, fixture_open opens the driver in agents: a test runs the same stories
+ * there by calling the store through fixture_host(driver). Buffers are the test's own and go through the lanes' bounce
+ * areas. A story that looks into the store, or behind its back, begins with fixture_needs_process(): it is skipped there.
+ */
+const fby_store_driver_t *fixture_host(const fby_store_driver_t *driver);
+bool fixture_hosted(void);
+void fixture_needs_process(void);
+
 /* Opens or fails the test with the driver's message. Up to 8 options, then NULL. */
 fby_store_t *fixture_open(const fby_store_driver_t *driver, const fby_store_spec_t *spec, ...)
     __attribute__((sentinel));

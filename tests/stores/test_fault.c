@@ -6,11 +6,13 @@
 #define BYTES (4096 + 64)
 
 static fby_store_spec_t spec;
-static fby_store_t *beneath; /* the mem store that is wrapped, by its name */
+static fby_store_t *beneath;            /* the mem store that is wrapped, by its name */
+static const fby_store_driver_t *fault; /* through which stories call it that need nothing beneath */
 
 static int setup(void **state)
 {
     spec = fixture_spec(4096);
+    fault = fixture_host(&fby_store_fault);
     beneath = fixture_open(&fby_store_mem, &spec, "name=beneath", NULL);
     fixture_put(&fby_store_mem, beneath, &spec, 1);
     return 0;
@@ -18,12 +20,13 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    fby_store_mem.close(beneath);
+    fixture_host(&fby_store_mem)->close(beneath);
     return 0;
 }
 
 static void without_a_script_calls_go_straight_through(void **state)
 {
+    fixture_needs_process();
     fby_store_t *store = fixture_open(&fby_store_fault, &spec, "inner=mem", "name=beneath", NULL);
     assert_true(store->direct);
     assert_int_equal(fixture_get(&fby_store_fault, store, &spec, 1), BYTES);
@@ -35,6 +38,7 @@ static void without_a_script_calls_go_straight_through(void **state)
 
 static void with_a_script_only_what_it_names_is_touched(void **state)
 {
+    fixture_needs_process();
     fby_store_t *store =
         fixture_open(&fby_store_fault, &spec, "inner=mem", "name=beneath", "script=get:*:nth=2:err(CONNECTION)", NULL);
     assert_int_equal(fixture_get(&fby_store_fault, store, &spec, 1), BYTES);
@@ -43,6 +47,20 @@ static void with_a_script_only_what_it_names_is_touched(void **state)
     assert_int_equal(fby_mem_calls(store, FBY_VERB_GET, NULL), 2);
     assert_int_equal(fby_mem_calls(beneath, FBY_VERB_GET, NULL), 1); /* the failed one never reached it */
     fby_store_fault.close(store);
+}
+
+static void a_script_works_wherever_the_driver_runs(void **state)
+{
+    fby_store_t *store =
+        fixture_open(&fby_store_fault, &spec, "inner=mem",
+                     "script=get:*:nth=2:err(CONNECTION); get:*:nth=3:short(10); exists:*:nth=2:miss", NULL);
+    assert_int_equal(fixture_put(&fby_store_fault, store, &spec, 5), BYTES);
+    assert_int_equal(fixture_get(&fby_store_fault, store, &spec, 5), BYTES);
+    assert_int_equal(fixture_get(&fby_store_fault, store, &spec, 5), FBY_E_CONNECTION);
+    assert_int_equal(fixture_get(&fby_store_fault, store, &spec, 5), 10);
+    assert_int_equal(fixture_exists(&fby_store_fault, store, 5), 1);
+    assert_int_equal(fixture_exists(&fby_store_fault, store, 5), 0);
+    fault->close(store);
 }
 
 static void options_for_the_inner_driver_pass_on_and_its_errors_come_back(void **state)
@@ -58,6 +76,7 @@ static void options_for_the_inner_driver_pass_on_and_its_errors_come_back(void *
 
 static void a_wrapped_driver_is_found_by_name(void **state)
 {
+    fixture_needs_process();
     char error[256];
     const fby_store_driver_t *driver = fby_store_find("fault:mem", error, sizeof(error));
     assert_non_null(driver);
@@ -69,6 +88,7 @@ static void a_wrapped_driver_is_found_by_name(void **state)
 
 static void capabilities_are_the_inner_drivers_and_the_scripts_lease(void **state)
 {
+    fixture_needs_process();
     fby_store_caps_t caps;
     fby_store_t *store =
         fixture_open(&fby_store_fault, &spec, "inner=mem", "async=0", "max_batch=9", "script=exists:*:lease(3)", NULL);
@@ -88,6 +108,7 @@ static int count_visit(void *arg, const char *key, uint32_t bytes, const void *t
 
 static void tools_pass_through(void **state)
 {
+    fixture_needs_process();
     char text[128];
     int seen = 0;
     uint64_t freed;
@@ -110,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORY(without_a_script_calls_go_straight_through),
         STORY(with_a_script_only_what_it_names_is_touched),
+        STORY(a_script_works_wherever_the_driver_runs),
         STORY(options_for_the_inner_driver_pass_on_and_its_errors_come_back),
         STORY(a_wrapped_driver_is_found_by_name),
         STORY(capabilities_are_the_inner_drivers_and_the_scripts_lease),

@@ -7,9 +7,11 @@
 
 static fby_store_spec_t spec;
 static fby_store_t *store;
+static const fby_store_driver_t *mem; /* through which the stories call it: itself, or its host */
 
 static int setup(void **state)
 {
+    mem = fixture_host(&fby_store_mem);
     spec = fixture_spec(4096);
     store = fixture_open(&fby_store_mem, &spec, NULL);
     return 0;
@@ -17,13 +19,13 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    fby_store_mem.close(store);
+    mem->close(store);
     return 0;
 }
 
 static void reopen(const char *option)
 {
-    fby_store_mem.close(store);
+    mem->close(store);
     store = fixture_open(&fby_store_mem, &spec, option, NULL);
 }
 
@@ -42,6 +44,7 @@ static void what_is_put_is_found_and_read(void **state)
 static void another_length_is_an_error_of_its_own(void **state)
 {
     char key[FBY_KEY_BYTES];
+    fixture_needs_process();
     fixture_key(1, 0, key);
     assert_int_equal(fby_mem_put(store, key, "short", 5), 0);
     assert_int_equal(fixture_get(&fby_store_mem, store, &spec, 1), FBY_E_SIZE);
@@ -56,7 +59,7 @@ static void each_key_of_a_batch_has_its_own_result_duplicates_too(void **state)
         fixture_op(&spec, 2, 0, buffer + spec.slot_bytes[0]),
         fixture_op(&spec, 1, 0, buffer + spec.slot_bytes[0] * 2),
     };
-    assert_int_equal(fby_store_mem.get(store, ops, 3), 0);
+    assert_int_equal(mem->get(store, ops, 3), 0);
     assert_int_equal(ops[0].result, BYTES);
     assert_int_equal(ops[1].result, FBY_E_MISSING);
     assert_int_equal(ops[2].result, BYTES);
@@ -67,22 +70,24 @@ static void each_key_of_a_batch_has_its_own_result_duplicates_too(void **state)
 
 static void a_named_store_outlives_a_handle_while_another_is_open(void **state)
 {
+    fixture_needs_process();
     fby_store_t *first = fixture_open(&fby_store_mem, &spec, "name=shared", NULL);
     fby_store_t *second = fixture_open(&fby_store_mem, &spec, "name=shared", NULL);
     fixture_put(&fby_store_mem, first, &spec, 1);
-    fby_store_mem.close(first);
+    mem->close(first);
     assert_int_equal(fixture_get(&fby_store_mem, second, &spec, 1), BYTES);
     assert_int_equal(fby_mem_calls(second, FBY_VERB_PUT, NULL), 1);
     assert_int_equal(fixture_exists(&fby_store_mem, store, 1), 0);
-    fby_store_mem.close(second);
+    mem->close(second);
     second = fixture_open(&fby_store_mem, &spec, "name=shared", NULL);
     assert_int_equal(fixture_exists(&fby_store_mem, second, 1), 0);
-    fby_store_mem.close(second);
+    mem->close(second);
 }
 
 static void calls_are_counted_per_key_and_operation(void **state)
 {
     char one[FBY_KEY_BYTES], two[FBY_KEY_BYTES];
+    fixture_needs_process();
     fixture_key(1, 0, one);
     fixture_key(2, 0, two);
     fixture_put(&fby_store_mem, store, &spec, 1);
@@ -102,6 +107,7 @@ static void a_test_can_act_behind_the_stores_back(void **state)
 {
     uint8_t bytes[BYTES];
     char key[FBY_KEY_BYTES];
+    fixture_needs_process();
     fixture_key(1, 0, key);
     fixture_put(&fby_store_mem, store, &spec, 1);
     assert_int_equal(fby_mem_read(store, key, bytes, sizeof(bytes)), BYTES);
@@ -138,13 +144,14 @@ static void a_full_store_says_so(void **state)
 static void capabilities_follow_the_options(void **state)
 {
     fby_store_caps_t caps;
-    fby_store_mem.capabilities(store, &caps);
+    fixture_needs_process();
+    mem->capabilities(store, &caps);
     assert_true(caps.async && caps.cancellable && caps.read_after_write && caps.overwrite && !caps.persistent);
     assert_int_equal(caps.probe_lease_ns, 0);
-    fby_store_mem.close(store);
+    mem->close(store);
     store = fixture_open(&fby_store_mem, &spec, "async=0", "max_batch=8", "max_concurrency=2",
                          "script=exists:*:lease(50)", NULL);
-    fby_store_mem.capabilities(store, &caps);
+    mem->capabilities(store, &caps);
     assert_false(caps.async || caps.cancellable);
     assert_int_equal(caps.max_batch, 8);
     assert_int_equal(caps.max_concurrency, 2);
@@ -170,10 +177,11 @@ static int count_visit(void *arg, const char *key, uint32_t bytes, const void *t
 static void a_visit_sees_objects_and_may_end_early(void **state)
 {
     int seen = 0;
+    fixture_needs_process();
     for (uint64_t i = 0; i < 5; i++) {
         fixture_put(&fby_store_mem, store, &spec, i);
     }
-    assert_int_equal(fby_store_mem.visit(store, count_visit, &seen), 1);
+    assert_int_equal(mem->visit(store, count_visit, &seen), 1);
     assert_int_equal(seen, 3);
 }
 
