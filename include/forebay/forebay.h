@@ -334,7 +334,12 @@ int fby_cache_model(fby_cache_t *cache, fby_model_t *model);
     X(bytes_written)                                                                                                   \
     X(pool_blocks_gauge)                                                                                               \
     X(free_blocks_gauge)                                                                                               \
-    X(resident_blocks_gauge)
+    X(resident_blocks_gauge)                                                                                           \
+    X(agents_gauge) /* host agent: processes that serve the store */                                                   \
+    X(agent_starts)                                                                                                    \
+    X(agent_kills)     /* fences: a limit fired, or the process did not keep to the protocol */                        \
+    X(agent_deaths)    /* by itself, or by others' hands */                                                            \
+    X(agents_unproven) /* dead, but what else held the pool is not known: its slots stay in quarantine */
 typedef struct fby_stats {
     uint32_t size;
     uint32_t reserved0;
@@ -361,6 +366,12 @@ typedef struct fby_health {
 /** What an operator's probe asks. Set health->size first. Takes the lock for a walk over the session table. Also
     answered by a poisoned cache. */
 int fby_cache_health(fby_cache_t *cache, fby_health_t *health);
+/** All metrics of this cache as Prometheus text (format 0.0.4), NUL-terminated: what `metrics.listen` serves, and
+    docs/metrics.md explains. *needed (may be NULL) becomes the bytes that all of it takes now, the NUL included, also with
+    -ENOSPC; leave some room, since figures grow. text may be NULL when capacity is 0. Takes the lock for walks over the
+    graph and the session table; prints outside of it. Also answered by a poisoned cache. -ENOSPC: nothing is written to
+    text. */
+int fby_cache_metrics(fby_cache_t *cache, char *text, size_t capacity, size_t *needed);
 /** Recomputes every counter from the slots and checks every invariant. *Blocks* for O(pool), and everybody else with
     it: for tests and post-mortems. 0, or FBY_E_POISONED with the broken invariant as detail. */
 int fby_cache_check(fby_cache_t *cache);

@@ -3,13 +3,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/host.h"
 #include "api/call.h"
+#include "api/metrics_page.h"
+#include "api/moment.h"
 #include "base/clock.h"
 #include "keys/keys.h"
 
 /* Shells stay for as long as the process lives: a few words each, and reachable, so that no leak checker minds. */
 static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
 static fby_cache_t *shells;
+
+/* One that nobody has seen. */
+static void cache_discard(fby_cache_t *cache)
+{
+    fby_close_report_t report = {.size = sizeof(report)};
+    if (fby_runtime_shutdown(cache->runtime, FBY_SECOND, &report) == 0) {
+        fby_runtime_finish(cache->runtime);
+    }
+    pthread_cond_destroy(&cache->changed);
+    pthread_mutex_destroy(&cache->lock);
+    free(cache);
+}
 
 int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
 {
@@ -28,6 +43,11 @@ int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
     cache->born_in = fby_fork_generation();
     pthread_mutex_init(&cache->lock, NULL);
     fby_condition_init(&cache->changed);
+    rc = fby_metrics_page_open(cache, cache->runtime->settings.metrics.listen, &cache->page);
+    if (rc != 0) {
+        cache_discard(cache);
+        return rc;
+    }
     pthread_mutex_lock(&shells_lock);
     cache->next = shells;
     shells = cache;
@@ -49,6 +69,8 @@ static void await_users(fby_cache_t *cache)
 static void cache_shut(fby_cache_t *cache, uint64_t limit_ns)
 {
     fby_close_report_t report = {.size = sizeof(report)};
+    fby_metrics_page_close(cache->page);
+    cache->page = NULL;
     atomic_store(&cache->closing, true);
     int rc = fby_runtime_shutdown(cache->runtime, limit_ns, &report);
     /* Everyone inside has been woken; nobody else comes in. */
@@ -236,6 +258,19 @@ int fby_cache_model(fby_cache_t *cache, fby_model_t *model)
     return fby_call_end(cache, 0);
 }
 
+void fby_stats_add_agents(fby_runtime_t *runtime, fby_stats_t *stats)
+{
+    fby_agent_stats_t agents;
+    if (runtime->agents) {
+        fby_agent_stats(runtime->store, &agents);
+        stats->agents_gauge = agents.processes;
+        stats->agent_starts = agents.starts;
+        stats->agent_kills = agents.kills;
+        stats->agent_deaths = agents.deaths;
+        stats->agents_unproven = agents.unproven;
+    }
+}
+
 int fby_cache_stats(fby_cache_t *cache, fby_stats_t *stats)
 {
     fby_runtime_t *runtime;
@@ -249,6 +284,7 @@ int fby_cache_stats(fby_cache_t *cache, fby_stats_t *stats)
         pthread_mutex_lock(&runtime->lock);
         fby_core_stats(runtime->core, &full);
         pthread_mutex_unlock(&runtime->lock);
+        fby_stats_add_agents(runtime, &full);
         fby_call_output(stats, &full, sizeof(full));
     }
     return fby_call_end(cache, rc);
@@ -275,6 +311,12 @@ static void health_judge(fby_runtime_t *runtime, uint64_t now, fby_health_t *hea
     health->healthy = 0;
 }
 
+void fby_health_fill(fby_runtime_t *runtime, uint64_t now, fby_health_t *health)
+{
+    fby_core_health(runtime->core, now, health);
+    health_judge(runtime, now, health);
+}
+
 int fby_cache_health(fby_cache_t *cache, fby_health_t *health)
 {
     fby_runtime_t *runtime;
@@ -286,9 +328,7 @@ int fby_cache_health(fby_cache_t *cache, fby_health_t *health)
     if (rc == 0) {
         fby_health_t full = {.size = sizeof(full)};
         pthread_mutex_lock(&runtime->lock);
-        uint64_t now = fby_clock_now(&fby_clock_monotonic);
-        fby_core_health(runtime->core, now, &full);
-        health_judge(runtime, now, &full);
+        fby_health_fill(runtime, fby_clock_now(&fby_clock_monotonic), &full);
         pthread_mutex_unlock(&runtime->lock);
         fby_call_output(health, &full, sizeof(full));
     }

@@ -21,9 +21,10 @@ typedef enum fby_cache_phase { FBY_CACHE_OPEN, FBY_CACHE_CLOSING, FBY_CACHE_CLOS
 struct fby_cache {
     _Atomic uint32_t users;
     _Atomic bool closing;
-    uint32_t born_in;       /* fork generation */
-    fby_runtime_t *runtime; /* NULL once freed; kept when something was abandoned */
-    pthread_mutex_t lock;   /* of what follows */
+    uint32_t born_in;              /* fork generation */
+    fby_runtime_t *runtime;        /* NULL once freed; kept when something was abandoned */
+    struct fby_metrics_page *page; /* metrics.listen; NULL: off, or closed */
+    pthread_mutex_t lock;          /* of what follows */
     pthread_cond_t changed;
     fby_cache_phase_t phase;
     int close_result;

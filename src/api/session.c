@@ -57,20 +57,24 @@ static int options_check(const fby_session_options_t *options)
 
 /* ---- Start ------------------------------------------------------------------------------------------------------ */
 
-static void record_session(fby_runtime_t *runtime, fby_session_t session, const fby_session_options_t *options)
+static void record_fill(const fby_settings_t *settings, const fby_session_options_t *options,
+                        fby_session_about_t *record)
 {
-    const fby_settings_t *settings = &runtime->settings;
-    uint32_t slot;
-    if (!fby_core_session_slot(runtime->core, session, &slot)) {
-        return;
-    }
-    fby_session_record_t *record = &runtime->sessions[slot];
     record->policy = options->policy >= 0 ? (fby_policy_t)options->policy : settings->prefetch.policy;
     record->stop_mode = options->stop_mode >= 0 ? (fby_stop_mode_t)options->stop_mode : settings->prefetch.stop_mode;
     const char *label = options->label != NULL ? options->label : "";
     size_t length = strnlen(label, FBY_LABEL_BYTES - 1);
     memcpy(record->label, label, length);
     record->label[length] = '\0';
+}
+
+static void record_session(fby_runtime_t *runtime, fby_session_t session, const fby_session_about_t *about)
+{
+    uint32_t slot;
+    if (fby_core_session_slot(runtime->core, session, &slot)) {
+        runtime->sessions[slot].handle = session;
+        runtime->sessions[slot].about = *about;
+    }
 }
 
 static int session_start(fby_runtime_t *runtime, fby_seq_t *seq, const fby_session_options_t *options,
@@ -93,11 +97,15 @@ static int session_start(fby_runtime_t *runtime, fby_seq_t *seq, const fby_sessi
         return rc;
     }
     fby_session_t session = 0;
+    fby_session_about_t about;
     fby_actions_t actions;
+    record_fill(&runtime->settings, options, &about);
     uint64_t now = fby_enter(runtime, &actions);
+    runtime->starting = &about; /* a session may end within its start, before it has a record */
     rc = fby_core_session_start(runtime->core, now, &start, &session);
+    runtime->starting = NULL;
     if (rc == 0) {
-        record_session(runtime, session, options);
+        record_session(runtime, session, &about);
     }
     fby_leave(runtime, &actions);
     if (rc != 0) {

@@ -22,6 +22,7 @@
 #define FBY_CORE_H
 
 #include "base/base.h"
+#include "base/histogram.h"
 #include "core/latch.h"
 #include "forebay/forebay.h"
 #include "index/index.h"
@@ -62,6 +63,7 @@ typedef struct fby_core_event {
     fby_hash_t hash;
     void *ref;
     const fby_snapshot_t *result; /* ANSWERED, TERMINAL; valid during the call */
+    fby_policy_t policy;          /* ANSWERED: the session's */
 } fby_core_event_t;
 
 typedef enum fby_write_mode { FBY_WRITE_OFF, FBY_WRITE_THROUGH, FBY_WRITE_BACK } fby_write_mode_t;
@@ -101,6 +103,7 @@ typedef struct fby_core_config {
     fby_slots_t *slots;
     fby_index_t *index;
     fby_latch_t *latches;                                   /* session_slots of them */
+    fby_histogram_t *graph_time;                            /* of graphs, from begun to ended; NULL: not kept */
     void (*emit)(void *arg, const fby_core_event_t *event); /* must not call back into the core */
     void *emit_arg;
 } fby_core_config_t;
@@ -145,6 +148,7 @@ typedef struct fby_core_query {
     uint32_t from, to;
     uint64_t deadline; /* the query times out then, by the core's own timer */
     void *ref;         /* keep a reference while the query runs (the core may drop its own) */
+    bool again;        /* the same blocks failed once: an answer from no store would hide that */
 } fby_core_query_t;
 /* Takes the next batch to ask the store for; false when none. */
 bool fby_core_next_query(fby_core_t *core, uint64_t now, fby_core_query_t *out);
@@ -177,6 +181,13 @@ void fby_core_write_done(fby_core_t *core, uint64_t now, uint32_t part, const in
 enum { FBY_WANT_QUERY = 1, FBY_WANT_READ = 2, FBY_WANT_WRITE = 4 };
 /* Which lanes have something to take: for coalesced wakes. */
 unsigned fby_core_wants(const fby_core_t *core);
+typedef struct fby_core_queued {
+    uint32_t queries; /* sessions that wait to ask the store */
+    uint32_t graphs;  /* with blocks that no lane has begun */
+    uint32_t writes;  /* payloads */
+} fby_core_queued_t;
+/* What lanes have not taken yet. O(queries + graphs). */
+void fby_core_queued(const fby_core_t *core, fby_core_queued_t *out);
 
 /* ---- Holds ---- */
 /* Takes the reference of seq->ref on success when *hold is made (not with advisory). */

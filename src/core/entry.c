@@ -97,6 +97,8 @@ static void graph_end_if_due(fby_core_t *core, uint32_t id)
     core->stats.graphs++;
     fby_join_wake(core, id); /* who waits for it may take over what its owner cannot publish yet */
     core->stats.graphs_recalled += !g->begun;
+    if (g->begun && core->config.graph_time)
+        fby_histogram_add(core->config.graph_time, fby_sub_sat(core->now, g->begun_at));
     if (g->begun && !g->failed && core->now > g->begun_at)
         fby_estimate_add(&core->estimate, g->items, core->now - g->begun_at, core->now);
     if (g->session != FBY_NONE) {

@@ -274,6 +274,21 @@ unsigned fby_core_wants(const fby_core_t *core)
     return wants;
 }
 
+static uint32_t list_length(const fby_link_t *links, uint32_t head)
+{
+    uint32_t length = 0;
+    for (uint32_t id = links[head].next; id != head; id = links[id].next)
+        length++;
+    return length;
+}
+
+void fby_core_queued(const fby_core_t *core, fby_core_queued_t *out)
+{
+    *out = (fby_core_queued_t){.queries = list_length(core->querying, core->config.session_slots),
+                               .graphs = list_length(core->lane, core->graph_count),
+                               .writes = core->write_queue};
+}
+
 void fby_core_outstanding(const fby_core_t *core, uint32_t *operations, uint64_t *bytes)
 {
     *operations = core->ops_reads + core->ops_writes;

@@ -173,7 +173,8 @@ void fby_session_answer(fby_core_t *core, uint32_t id)
     fby_mark_dirty(core, id);
     fby_snapshot_t result;
     fby_snapshot_fill(core, id, &result);
-    fby_core_emit(core, &(fby_core_event_t){.type = FBY_CORE_ANSWERED, .handle = s->handle, .result = &result});
+    fby_core_emit(core, &(fby_core_event_t){
+                            .type = FBY_CORE_ANSWERED, .handle = s->handle, .result = &result, .policy = s->policy});
     uint32_t next = fby_heap_top(&core->park);
     if (next != FBY_NONE && core->running < core->config.max_sessions)
         fby_session_begin(core, next);

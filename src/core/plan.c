@@ -193,7 +193,8 @@ bool fby_core_next_query(fby_core_t *core, uint64_t now, fby_core_query_t *out)
                               .from = s->query_next,
                               .to = to,
                               .deadline = s->query_limit_at,
-                              .ref = s->seq.ref};
+                              .ref = s->seq.ref,
+                              .again = s->query_retried};
     core->stats.queries++;
     fby_timer_refresh(core, id);
     return true; /* no settling here: it could end the session, and drop the reference, before the caller takes its own */

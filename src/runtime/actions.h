@@ -17,13 +17,18 @@
 
 enum { FBY_MOST_WAKES = 16, FBY_MOST_LINES = 4, FBY_LABEL_BYTES = 48 };
 
+/* What the log says of a session beside its result. */
+typedef struct fby_session_about {
+    fby_policy_t policy;
+    fby_stop_mode_t stop_mode;
+    char label[FBY_LABEL_BYTES];
+} fby_session_about_t;
+
 /* One session that ended, for the log. */
 typedef struct fby_session_line {
     fby_snapshot_t result;
-    fby_policy_t policy;
-    fby_stop_mode_t stop_mode;
+    fby_session_about_t about;
     uint64_t suppressed; /* lines like this one that the rate limit swallowed */
-    char label[FBY_LABEL_BYTES];
 } fby_session_line_t;
 
 typedef struct fby_actions {
@@ -36,6 +41,7 @@ typedef struct fby_actions {
     unsigned make_lanes; /* FBY_WANT_* */
     bool make_timer, make_inline;
     /* things to finish */
+    bool fence; /* calls of agents whose limits fired */
     fby_session_fd_t *fds;
     fby_seq_data_t *dead;
     uint32_t signals;

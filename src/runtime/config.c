@@ -376,7 +376,7 @@ void fby_config_free(fby_config_t *config)
 /* Names under which the driver's world keeps secrets. */
 static bool is_secret_option(const char *key)
 {
-    return strstr(key, "password") != NULL || strstr(key, "secret") != NULL || strstr(key, "token") != NULL;
+    return strcasestr(key, "password") != NULL || strcasestr(key, "secret") != NULL || strcasestr(key, "token") != NULL;
 }
 
 static const char *option_shown(const fby_option_entry_t *option, const char **origin)

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "runtime/config.h"
+#include "runtime/listen.h"
 #include "runtime/settings.h"
 #include "stores/object.h"
 
@@ -163,9 +164,6 @@ static int check_prefetch(const facts_t *facts)
 
 static int check_store(const facts_t *facts)
 {
-    if (number(facts, FBY_KEY_STORE_HOST) == FBY_HOST_AGENT) {
-        return contradiction(facts, FBY_KEY_STORE_HOST, "is not part of this version; accepted: auto, inline, thread");
-    }
     if (number(facts, FBY_KEY_STORE_BREAKER_BACKOFF_S) > number(facts, FBY_KEY_STORE_BREAKER_BACKOFF_MAX_S)) {
         return contradiction(facts, FBY_KEY_STORE_BREAKER_BACKOFF_S,
                              "is more than store.breaker_backoff_max_s; accepted: at most that");
@@ -173,9 +171,19 @@ static int check_store(const facts_t *facts)
     return 0;
 }
 
+static int check_metrics(const facts_t *facts)
+{
+    fby_listen_t listen;
+    if (!fby_listen_parse(fby_config_text(facts->config, FBY_KEY_METRICS_LISTEN, NULL), &listen)) {
+        return contradiction(facts, FBY_KEY_METRICS_LISTEN, "is no address; accepted: " FBY_LISTEN_ACCEPTED);
+    }
+    return 0;
+}
+
 int fby_config_check(const fby_config_t *config)
 {
-    static int (*const checks[])(const facts_t *) = {check_model, check_keys, check_pool, check_prefetch, check_store};
+    static int (*const checks[])(const facts_t *) = {check_model,    check_keys,  check_pool,
+                                                     check_prefetch, check_store, check_metrics};
     facts_t facts = {.config = config};
     int status = check_missing(config);
     if (status != 0) {

@@ -103,15 +103,18 @@
       "share of the pool that such a run frees")                                                                       \
     X(POOL_PAINT, "pool.paint", BOOL, pool.paint, "false", 0, 0, NULL, "overwrites freed slots; for debugging")        \
     X(STORE_DRIVER, "store.driver", TEXT, store.driver, "file", 0, 0, NULL,                                            \
-      "mem, file, fault:NAME, or the path of a shared object")                                                         \
+      "mem, file, redis, mooncake, fault:NAME, or the path of a shared object")                                        \
     X(STORE_HOST, "store.host", ENUM, store.host, "auto", 0, 0, host_names, "where the driver runs")                   \
+    X(STORE_AGENT_DIR, "store.agent_dir", TEXT, store.agent_dir, "unset", 0, 0, NULL,                                  \
+      "directory of the agents' programs; unset: found beside the library")                                            \
     X(STORE_QUERY_LANES, "store.query_lanes", U32, store.query_lanes, "unset", 1, 64, NULL,                            \
       "lanes for queries; unset: from the driver's capabilities")                                                      \
     X(STORE_READ_LANES, "store.read_lanes", U32, store.read_lanes, "unset", 1, 64, NULL,                               \
       "lanes for session reads; likewise")                                                                             \
     X(STORE_WRITE_LANES, "store.write_lanes", U32, store.write_lanes, "unset", 1, 64, NULL,                            \
       "lanes for writes; likewise")                                                                                    \
-    X(STORE_BATCH, "store.batch", U32, store.batch, "unset", 1, 4096, NULL, "keys of one driver call; likewise")       \
+    X(STORE_BATCH, "store.batch", U32, store.batch, "unset", 1, 4096, NULL,                                            \
+      "keys of one driver call; unset: as many as make 8 MiB, 8 to 128")                                               \
     X(STORE_VERIFY, "store.verify", ENUM, store.verify, "on", 0, 0, verify_names, "checksums of what is read")         \
     X(STORE_WRITE, "store.write", ENUM, store.write, "through", 0, 0, write_names, "when puts reach the store")        \
     X(STORE_BREAKER_FAILURES, "store.breaker_failures", U32, store.breaker_failures, "3", 1, 1000000, NULL,            \
@@ -124,7 +127,7 @@
       "how long a key that was promised and failed is not asked for again")                                            \
     X(SERVER_LISTEN, "server.listen", TEXT, server.listen, "off", 0, 0, NULL, "reserved: socket of the server")        \
     X(METRICS_LISTEN, "metrics.listen", TEXT, metrics.listen, "off", 0, 0, NULL,                                       \
-      "reserved: address of the metrics page")                                                                         \
+      "HOST:PORT of the pages /metrics and /health")                                                                   \
     X(LOG_LEVEL, "log.level", ENUM, log.level, "info", 0, 0, log_level_names, "least severe line that is written")     \
     X(LOG_FORMAT, "log.format", ENUM, log.format, "logfmt", 0, 0, log_format_names, "shape of a log line")
 

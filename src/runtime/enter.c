@@ -58,9 +58,9 @@ static bool actions_pending(const fby_actions_t *actions)
 {
     return actions->wakes > 0 || actions->wake_all || actions->wake_puts || actions->wake_reset ||
            actions->wake_timer || actions->wake_inline || actions->wake_puts_handed || actions->wake_lanes ||
-           actions->make_lanes || actions->make_timer || actions->make_inline || actions->fds != NULL ||
-           actions->dead != NULL || actions->signals > 0 || actions->lines > 0 || actions->say_poisoned ||
-           actions->say_breaker || actions->say_fault;
+           actions->fence || actions->make_lanes || actions->make_timer || actions->make_inline ||
+           actions->fds != NULL || actions->dead != NULL || actions->signals > 0 || actions->lines > 0 ||
+           actions->say_poisoned || actions->say_breaker || actions->say_fault;
 }
 
 void fby_leave(fby_runtime_t *runtime, fby_actions_t *actions)
@@ -128,7 +128,11 @@ static void tell_subscribers(fby_runtime_t *runtime, const fby_event_t *event)
     fby_actions_t *actions = runtime->actions;
     for (uint32_t i = 0; i < runtime->subscriptions; i++) {
         fby_subscription_t *subscription = runtime->subscription[i];
-        if (!fby_subscription_push(subscription, event)) {
+        uint64_t lost = subscription->lost;
+        bool was_empty = fby_subscription_push(subscription, event);
+        runtime->metrics.events++;
+        runtime->metrics.events_dropped += subscription->lost - lost;
+        if (!was_empty) {
             continue;
         }
         fby_subscription_ref(subscription);
@@ -154,10 +158,9 @@ static void keep_line(fby_runtime_t *runtime, const fby_snapshot_t *result, uint
         fby_session_line_t *line = &actions->line[actions->lines++];
         const fby_session_record_t *record = &runtime->sessions[slot];
         line->result = *result;
-        line->policy = record->policy;
-        line->stop_mode = record->stop_mode;
         line->suppressed = suppressed;
-        memcpy(line->label, record->label, sizeof(line->label));
+        bool recorded = record->handle == result->handle || runtime->starting == NULL;
+        line->about = recorded ? record->about : *runtime->starting;
     }
 }
 
@@ -207,10 +210,14 @@ void fby_runtime_emit(void *arg, const fby_core_event_t *event)
     fby_runtime_t *runtime = arg;
     switch (event->type) {
     case FBY_CORE_ANSWERED:
+        fby_metrics_answered(&runtime->metrics, event->policy, event->result);
+        wake_session(runtime, event->handle);
+        break;
     case FBY_CORE_ENDED:
         wake_session(runtime, event->handle);
         break;
     case FBY_CORE_TERMINAL:
+        fby_metrics_terminal(&runtime->metrics, event->result);
         session_ended(runtime, event);
         break;
     case FBY_CORE_PUBLISHED:

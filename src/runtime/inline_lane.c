@@ -22,6 +22,7 @@ struct fby_inline_job {
     fby_job_t own;  /* a read */
     fby_job_t *job; /* &own, or a write lane's */
     job_phase_t phase;
+    uint64_t order;  /* of taking: who is taken first is submitted first */
     int rc;          /* of submit */
     bool cancel_now; /* ask the driver */
     bool cancel_sent;
@@ -223,6 +224,7 @@ static void inline_take(fby_runtime_t *runtime, uint64_t now)
         fby_inline_job_t *job = &lane->jobs[i];
         if (job->phase == JOB_FREE && job_begin(runtime, job, i < lane->reads, now)) {
             job->phase = JOB_TAKEN;
+            job->order = ++lane->taken;
             job->cancel_sent = false;
         }
         job->cancel_now = job->phase != JOB_FREE && job->cancel && !job->cancel_sent;
@@ -305,27 +307,54 @@ static void job_start(fby_runtime_t *runtime, fby_inline_job_t *job, uint64_t ta
     }
 }
 
-/* Submits and cancels; true when some job has ended without the driver. */
+/* The job of [from, to) that was taken first and is not submitted; NULL: none. */
+static fby_inline_job_t *first_taken(fby_inline_t *lane, uint32_t from, uint32_t to)
+{
+    fby_inline_job_t *first = NULL;
+    for (uint32_t i = from; i < to; i++) {
+        fby_inline_job_t *job = &lane->jobs[i];
+        if (job->phase == JOB_TAKEN && (first == NULL || job->order < first->order)) {
+            first = job;
+        }
+    }
+    return first;
+}
+
+/* Submits in the order of taking until the driver is full: a job that has to wait is not overtaken by the next ones, or a
+   large graph could wait for ever beside small ones. False: it is full. *ended: whether some ended without the driver. */
+static bool start_in_order(fby_runtime_t *runtime, uint32_t from, uint32_t to, uint32_t *submitted, bool *ended)
+{
+    fby_inline_t *lane = &runtime->inline_lane;
+    for (fby_inline_job_t *job; (job = first_taken(lane, from, to)) != NULL;) {
+        job_start(runtime, job, (uint64_t)(job - lane->jobs) + 1, submitted);
+        if (job->phase == JOB_TAKEN) {
+            return false;
+        }
+        *ended = *ended || job->phase == JOB_ENDED;
+    }
+    return true;
+}
+
+/* Cancels, and submits reads before writes; true when some job has ended without the driver. */
 static bool inline_start(fby_runtime_t *runtime)
 {
     fby_inline_t *lane = &runtime->inline_lane;
     uint32_t submitted = 0;
-    bool ended = false;
-    for (uint32_t i = 0; i < lane->job_count; i++) {
-        submitted += lane->jobs[i].phase == JOB_SUBMITTED;
-    }
     for (uint32_t i = 0; i < lane->job_count; i++) {
         fby_inline_job_t *job = &lane->jobs[i];
-        if (job->phase == JOB_TAKEN) {
-            job_start(runtime, job, i + 1, &submitted);
-        } else if (job->cancel_now) {
+        submitted += job->phase == JOB_SUBMITTED;
+        if (job->phase == JOB_SUBMITTED && job->cancel_now) {
             job->cancel_now = false;
             job->cancel_sent = true;
             if (runtime->driver->cancel != NULL) {
                 runtime->driver->cancel(runtime->store, i + 1);
             }
         }
-        ended = ended || job->phase == JOB_ENDED;
+    }
+    /* a write that took the room a read waits for would delay it */
+    bool ended = false;
+    if (start_in_order(runtime, 0, lane->reads, &submitted, &ended)) {
+        start_in_order(runtime, lane->reads, lane->job_count, &submitted, &ended);
     }
     return ended;
 }

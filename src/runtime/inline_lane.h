@@ -22,6 +22,7 @@ typedef struct fby_inline {
     pthread_t thread;
     fby_inline_job_t *jobs; /* reads, then puts that write lanes handed over; tag = index + 1 */
     uint32_t reads, job_count;
+    uint64_t taken; /* jobs so far; of the thread */
     /* guarded by the runtime's lock */
     bool started, left;
     bool sleeping; /* in reap, or about to be: needs a wake */

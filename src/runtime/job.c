@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/host.h"
 #include "keys/keys.h"
 #include "runtime/runtime.h"
 
@@ -61,6 +62,7 @@ int fby_store_code(int64_t result)
     case -ETIMEDOUT:
         return FBY_E_TIMEOUT;
     case -EAGAIN:
+    case -ECANCELED:
     case -ECONNREFUSED:
     case -ECONNRESET:
     case -EPIPE:
@@ -125,7 +127,9 @@ bool fby_job_take(fby_runtime_t *runtime, fby_job_t *job, uint64_t now, bool ref
     }
     job->under_way = true;
     job->overdue = false;
-    job->reached = false;
+    job->reached = job->cut = job->fence_due = false;
+    atomic_store(&job->passed, false);
+    job->token = ++runtime->tokens;
     job->begun_at = now;
     job->fault = (fby_fault_report_t){0};
     job->permit = refuse ? FBY_PERMIT_REFUSED : fby_breaker_ask(&runtime->breaker, now);
@@ -139,7 +143,7 @@ void fby_job_refuse(fby_job_t *job, int code)
 {
     job->ops_count = 0;
     if (job->kind == FBY_LANE_QUERY) {
-        job->status = 0;
+        job->status = job->query.again ? code : 0;
         memset(job->present, 0, job->query.to - job->query.from);
         job->lease_until = FBY_NEVER;
         return;
@@ -200,6 +204,7 @@ static void query_run(fby_runtime_t *runtime, fby_job_t *job)
     job->reached = true;
     for (uint32_t i = 0; i < blocks * groups; i++) {
         int there = presence(&job->ops[i]);
+        job->cut = job->cut || job->ops[i].result == -ECANCELED;
         if (there > 0) {
             job->present[i / groups] = (uint8_t)(job->present[i / groups] | 1u << (i % groups));
         } else if (there < 0) {
@@ -326,6 +331,7 @@ void fby_job_finish(fby_runtime_t *runtime, fby_job_t *job, int rc)
         fby_store_op_t *op = &job->ops[i];
         uint32_t at = job->at[i];
         op->result = rc < 0 ? rc : op->result;
+        job->cut = job->cut || op->result == -ECANCELED;
         if (job->kind == FBY_LANE_READ) {
             job->results[at] = read_result(runtime, job, op);
         } else if (op->result < 0) {
@@ -345,16 +351,8 @@ void fby_job_finish(fby_runtime_t *runtime, fby_job_t *job, int rc)
     }
 }
 
-void fby_job_run(fby_runtime_t *runtime, fby_job_t *job)
+static void io_run(fby_runtime_t *runtime, fby_job_t *job)
 {
-    if (job->refused) {
-        fby_job_refuse(job, FBY_E_CONNECTION);
-        return;
-    }
-    if (job->kind == FBY_LANE_QUERY) {
-        query_run(runtime, job);
-        return;
-    }
     fby_job_prepare(runtime, job);
     int rc = 0;
     if (job->ops_count > 0 && job->kind == FBY_LANE_READ) {
@@ -364,6 +362,23 @@ void fby_job_run(fby_runtime_t *runtime, fby_job_t *job)
                                   : runtime->driver->put(runtime->store, job->ops, job->ops_count);
     }
     fby_job_finish(runtime, job, rc);
+}
+
+void fby_job_run(fby_runtime_t *runtime, fby_job_t *job)
+{
+    if (job->refused) {
+        fby_job_refuse(job, FBY_E_CONNECTION);
+        return;
+    }
+    fby_agent_on_behalf((const void *)(uintptr_t)job->token);
+    fby_agent_obey(&job->passed);
+    if (job->kind == FBY_LANE_QUERY) {
+        query_run(runtime, job);
+    } else {
+        io_run(runtime, job);
+    }
+    fby_agent_obey(NULL);
+    fby_agent_on_behalf(NULL);
 }
 
 /* ---- Complete --------------------------------------------------------------------------------------------------- */
@@ -387,9 +402,13 @@ static void count_faults(fby_runtime_t *runtime, const fby_job_t *job, uint64_t 
 
 void fby_job_complete(fby_runtime_t *runtime, fby_job_t *job, uint64_t now)
 {
+    fby_metrics_call(&runtime->metrics, job, now);
     if (!job->refused) {
         runtime->last_completion = now;
-        fby_breaker_count(runtime, job->permit, job->reached, now);
+        /* a probe has to end somehow */
+        if (!job->cut || job->permit == FBY_PERMIT_PROBE) {
+            fby_breaker_count(runtime, job->permit, job->reached, now);
+        }
     }
     job->permit = FBY_PERMIT_SPENT;
     job->under_way = false;
@@ -420,6 +439,7 @@ void fby_job_complete(fby_runtime_t *runtime, fby_job_t *job, uint64_t now)
 void fby_job_lapse(fby_runtime_t *runtime, fby_job_t *job, uint64_t now)
 {
     job->overdue = true;
+    atomic_store(&job->passed, true);
     fby_breaker_count(runtime, job->permit, false, now);
     job->permit = FBY_PERMIT_SPENT;
 }

@@ -33,6 +33,10 @@ typedef struct fby_job {
     int status;           /* QUERY */
     uint64_t lease_until; /* QUERY */
     bool reached;         /* the store answered, whatever it said */
+    bool cut;            /* host agent: its process ended under it for another's reason; says nothing about the store */
+    bool fence_due;      /* host agent: its limit fired, its call is to be fenced */
+    _Atomic bool passed; /* host agent: likewise, for the calls that it has not made yet; any thread */
+    uint64_t token;      /* of this take, for the fence */
     fby_fault_report_t fault;
 } fby_job_t;
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "agent/host.h"
 #include "runtime/job.h"
 #include "runtime/runtime.h"
 
@@ -84,6 +85,9 @@ static void lane_lapse(fby_runtime_t *runtime, fby_lane_t *lane, uint64_t now)
 {
     fby_job_lapse(runtime, &lane->job, now);
     runtime->pool[lane->job.kind].stuck++;
+    if (runtime->agents) {
+        lane->job.fence_due = runtime->actions->fence = true;
+    }
 }
 
 void fby_lanes_fence(fby_runtime_t *runtime, uint32_t part, uint64_t now)
@@ -117,6 +121,30 @@ void fby_lanes_overdue(fby_runtime_t *runtime, uint64_t now)
         } else {
             runtime->query_due = FBY_MIN(runtime->query_due, lane->job.limit_at);
         }
+    }
+}
+
+/* A token names one take of one job: when the call has ended meanwhile, the fence finds nothing. */
+static bool next_fence(fby_runtime_t *runtime, uint64_t *token)
+{
+    bool found = false;
+    pthread_mutex_lock(&runtime->lock);
+    for (fby_lane_t *lane = runtime->lanes; lane != NULL && !found; lane = lane->next) {
+        if (lane->job.fence_due) {
+            lane->job.fence_due = false;
+            *token = lane->job.token;
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&runtime->lock);
+    return found;
+}
+
+void fby_lanes_fence_due(fby_runtime_t *runtime)
+{
+    uint64_t token;
+    while (next_fence(runtime, &token)) {
+        fby_agent_fence(runtime->store, (const void *)(uintptr_t)token);
     }
 }
 

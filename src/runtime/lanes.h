@@ -49,6 +49,8 @@ void fby_lanes_plan(fby_runtime_t *runtime, fby_actions_t *actions);
 void fby_lane_make(fby_runtime_t *runtime, fby_lane_kind_t kind);
 /* The limit of this part fired. Under the lock. */
 void fby_lanes_fence(fby_runtime_t *runtime, uint32_t part, uint64_t now);
+/* Host agent: has the calls fenced whose limits fired. Outside the lock. */
+void fby_lanes_fence_due(fby_runtime_t *runtime);
 /* Queries that passed their limit give their place away. Under the lock. */
 void fby_lanes_overdue(fby_runtime_t *runtime, uint64_t now);
 /* Lanes inside a driver call. Under the lock. */

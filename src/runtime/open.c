@@ -2,11 +2,13 @@
  * open.c - from settings to a running cache: pool, index, store, core. Everything that can be refused is refused here.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/host.h"
 #include "runtime/runtime.h"
 #include "stores/object.h"
 #include "stores/stores.h"
@@ -15,6 +17,9 @@ enum {
     MEMORY_ALIGNMENT = 64,
     DIRECT_ALIGNMENT = 4096,
     DEFAULT_BATCH = 128,
+    LEAST_BATCH = 8,
+    DEFAULT_BATCH_BYTES =
+        8 << 20, /* what is read in one call is verified after it, by one thread: so not all at once */
     MOST_BATCH = 4096,
     DEFAULT_QUERY_LANES = 2,
     DEFAULT_READ_LANES = 4,
@@ -47,11 +52,17 @@ static void pages_free(fby_pages_t *pages)
 
 /* ---- Pool ------------------------------------------------------------------------------------------------------- */
 
-/* Memory drivers copy; all others may use direct I/O. */
+/* Drivers that copy or send; all others may use direct I/O. */
 static uint32_t slot_alignment(const char *driver)
 {
-    bool copies = strcmp(driver, "mem") == 0 || strcmp(driver, "fault:mem") == 0;
-    return copies ? MEMORY_ALIGNMENT : DIRECT_ALIGNMENT;
+    static const char *const copying[] = {"mem", "redis", "mooncake"};
+    const char *name = strncmp(driver, "fault:", 6) == 0 ? driver + 6 : driver;
+    for (size_t i = 0; i < FBY_ARRAY_LEN(copying); i++) {
+        if (strcmp(name, copying[i]) == 0) {
+            return MEMORY_ALIGNMENT;
+        }
+    }
+    return DIRECT_ALIGNMENT;
 }
 
 /* pool.bytes gives every group the same number of slots; pool.group_bytes counts each group by itself. */
@@ -126,15 +137,8 @@ static int host_choose(fby_runtime_t *runtime)
     const fby_store_driver_t *driver = runtime->driver;
     fby_store_host_t host = runtime->settings.store.host;
     bool async = runtime->caps.async && driver->submit != NULL && driver->reap != NULL && driver->wake != NULL;
-    if (runtime->caps.needs_isolation || host == FBY_HOST_AGENT) {
-        fby_error_set(
-            "store.driver %s on host agent: this version has no agent host; accepted: a driver that runs inline or "
-            "on a thread",
-            driver->name);
-        return FBY_E_CONFIG;
-    }
     if (host == FBY_HOST_INLINE && !async) {
-        fby_error_set("store.host inline: driver %s has no asynchronous calls here; accepted: thread, auto",
+        fby_error_set("store.host inline: driver %s has no asynchronous calls here; accepted: thread, agent, auto",
                       driver->name);
         return FBY_E_CONFIG;
     }
@@ -146,42 +150,105 @@ static void lanes_size(fby_runtime_t *runtime)
 {
     const fby_settings_t *settings = &runtime->settings;
     const uint32_t asked[] = {settings->store.query_lanes, settings->store.read_lanes, settings->store.write_lanes};
-    const uint32_t usual[] = {DEFAULT_QUERY_LANES, DEFAULT_READ_LANES, DEFAULT_WRITE_LANES};
+    const uint32_t usual_lanes[] = {
+        DEFAULT_QUERY_LANES,
+        runtime->caps.read_lanes > 0 ? runtime->caps.read_lanes : DEFAULT_READ_LANES,
+        DEFAULT_WRITE_LANES,
+    };
     for (unsigned kind = 0; kind < FBY_LANE_KINDS; kind++) {
-        uint32_t most = asked[kind] > 0 ? asked[kind] : usual[kind];
+        uint32_t most = asked[kind] > 0 ? asked[kind] : usual_lanes[kind];
         if (runtime->caps.max_concurrency > 0) {
             most = FBY_MIN(most, runtime->caps.max_concurrency);
         }
         runtime->pool[kind].most = most;
     }
-    uint32_t batch = settings->store.batch > 0 ? settings->store.batch : DEFAULT_BATCH;
+    uint32_t largest = 1;
+    for (uint32_t g = 0; g < settings->model.groups; g++) {
+        largest = FBY_MAX(largest, runtime->region.slot_bytes[g]);
+    }
+    uint32_t usual = FBY_MAX((uint32_t)LEAST_BATCH, FBY_MIN((uint32_t)DEFAULT_BATCH, DEFAULT_BATCH_BYTES / largest));
+    uint32_t batch = settings->store.batch > 0 ? settings->store.batch : usual;
     batch = FBY_MIN(batch, (uint32_t)MOST_BATCH);
     runtime->batch = runtime->caps.max_batch > 0 ? FBY_MIN(batch, runtime->caps.max_batch) : batch;
+}
+
+static fby_store_spec_t store_spec(const fby_runtime_t *runtime, uint32_t alignment)
+{
+    fby_store_spec_t spec = {
+        .size = sizeof(spec),
+        .groups = runtime->settings.model.groups,
+        .alignment = alignment,
+        .epoch = runtime->settings.model.weights_epoch,
+    };
+    memcpy(spec.fingerprint, runtime->keyring->hasher.fingerprint, sizeof(spec.fingerprint));
+    memcpy(spec.slot_bytes, runtime->region.slot_bytes, sizeof(spec.slot_bytes));
+    memcpy(spec.object_bytes, runtime->object_bytes, sizeof(spec.object_bytes));
+    return spec;
+}
+
+static int driver_open(fby_runtime_t *runtime, const fby_store_spec_t *spec, char *error, size_t error_size)
+{
+    int rc = runtime->driver->open(spec, (const char *const *)runtime->settings.store.options, &runtime->store, error,
+                                   error_size);
+    if (rc == 0) {
+        runtime->caps.size = sizeof(runtime->caps);
+        runtime->driver->capabilities(runtime->store, &runtime->caps);
+    }
+    return rc;
+}
+
+static int agents_open(fby_runtime_t *runtime, const fby_store_spec_t *spec, char *error, size_t error_size)
+{
+    const fby_settings_t *settings = &runtime->settings;
+    const fby_agent_config_t config = {
+        .driver = settings->store.driver,
+        .options = (const char *const *)settings->store.options,
+        .program = settings->store.agent_dir[0] != '\0' ? settings->store.agent_dir : NULL,
+        .spec = spec,
+        .region = &runtime->region,
+        .lanes = {settings->store.query_lanes, settings->store.read_lanes, settings->store.write_lanes},
+        .batch = FBY_MAX(settings->store.batch, settings->prefetch.query_batch_blocks * settings->model.groups),
+    };
+    int rc = fby_agent_open(&config, &runtime->store, error, error_size);
+    if (rc == 0) {
+        runtime->driver = &fby_store_agent;
+        runtime->agents = true;
+        runtime->caps.size = sizeof(runtime->caps);
+        runtime->driver->capabilities(runtime->store, &runtime->caps);
+    }
+    return rc;
+}
+
+/* A driver that needs isolation says so when it is opened: then it was opened for that answer only. */
+static int store_reach(fby_runtime_t *runtime, const fby_store_spec_t *spec, char *error, size_t error_size)
+{
+    fby_store_host_t host = runtime->settings.store.host;
+    if (host == FBY_HOST_AGENT) {
+        return agents_open(runtime, spec, error, error_size);
+    }
+    int rc = driver_open(runtime, spec, error, error_size);
+    if (rc != 0 || !runtime->caps.needs_isolation) {
+        return rc == 0 ? host_choose(runtime) : rc;
+    }
+    if (host != FBY_HOST_AUTO) {
+        snprintf(error, error_size, "it runs in a process of its own only; accepted for store.host: agent, auto");
+        return FBY_E_CONFIG;
+    }
+    runtime->driver->close(runtime->store);
+    runtime->store = NULL;
+    return agents_open(runtime, spec, error, error_size);
 }
 
 static int store_open(fby_runtime_t *runtime, uint32_t alignment)
 {
     char error[512] = "";
     const fby_settings_t *settings = &runtime->settings;
-    fby_store_spec_t spec = {
-        .size = sizeof(spec),
-        .groups = settings->model.groups,
-        .alignment = alignment,
-        .epoch = settings->model.weights_epoch,
-    };
-    memcpy(spec.fingerprint, runtime->keyring->hasher.fingerprint, sizeof(spec.fingerprint));
-    memcpy(spec.slot_bytes, runtime->region.slot_bytes, sizeof(spec.slot_bytes));
-    memcpy(spec.object_bytes, runtime->object_bytes, sizeof(spec.object_bytes));
-    int rc = runtime->driver->open(&spec, (const char *const *)settings->store.options, &runtime->store, error,
-                                   sizeof(error));
+    const fby_store_spec_t spec = store_spec(runtime, alignment);
+    int rc = store_reach(runtime, &spec, error, sizeof(error));
     if (rc != 0) {
-        fby_error_set("store %s: %s", settings->store.driver, error[0] != '\0' ? error : fby_strerror(rc));
-        return rc;
-    }
-    runtime->caps.size = sizeof(runtime->caps);
-    runtime->driver->capabilities(runtime->store, &runtime->caps);
-    rc = host_choose(runtime);
-    if (rc != 0) {
+        if (error[0] != '\0' || runtime->store == NULL) {
+            fby_error_set("store %s: %s", settings->store.driver, error[0] != '\0' ? error : fby_strerror(rc));
+        }
         return rc;
     }
     lanes_size(runtime);
@@ -247,6 +314,7 @@ static void core_configure(fby_runtime_t *runtime, fby_core_config_t *config)
         .negative_ttl_ns = s->store.negative_ttl_ns,
         .floor_bytes_per_s = s->prefetch.floor_bandwidth,
         .slots = &runtime->slots,
+        .graph_time = &runtime->metrics.graph,
         .emit = fby_runtime_emit,
         .emit_arg = runtime,
     };

@@ -52,6 +52,9 @@ static void perform_signals(const fby_actions_t *actions)
 
 static void perform_makes(fby_runtime_t *runtime, const fby_actions_t *actions)
 {
+    if (actions->fence) { /* first: a lane that cannot be made does its work in this thread */
+        fby_lanes_fence_due(runtime);
+    }
     for (unsigned kind = 0; kind < FBY_LANE_KINDS; kind++) {
         if (actions->make_lanes & 1u << kind) {
             fby_lane_make(runtime, (fby_lane_kind_t)kind);
@@ -73,9 +76,9 @@ static void say_session(const fby_session_line_t *line)
             "session=%016llx label=%s policy=%s stop_mode=%s outcome=%s reason=%s error=%s found_tokens=%llu "
             "planned_tokens=%llu loaded_tokens=%llu delivered_tokens=%llu graphs=%llu elapsed_ms=%.3f drain_ms=%.3f "
             "suppressed=%llu",
-            (unsigned long long)r->handle, fby_log_quote(label, sizeof(label), line->label),
-            fby_policy_name(line->policy), fby_stop_mode_name(line->stop_mode), fby_outcome_name(r->outcome),
-            fby_reason_name(r->reason), r->error != 0 ? fby_errname(r->error) : "none",
+            (unsigned long long)r->handle, fby_log_quote(label, sizeof(label), line->about.label),
+            fby_policy_name(line->about.policy), fby_stop_mode_name(line->about.stop_mode),
+            fby_outcome_name(r->outcome), fby_reason_name(r->reason), r->error != 0 ? fby_errname(r->error) : "none",
             (unsigned long long)r->found_tokens, (unsigned long long)r->planned_tokens,
             (unsigned long long)r->loaded_tokens, (unsigned long long)r->delivered_tokens,
             (unsigned long long)r->submitted, (double)fby_sub_sat(r->answered_ns, r->created_ns) / (double)FBY_MS,

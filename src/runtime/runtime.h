@@ -27,6 +27,7 @@
 #include "runtime/handles.h"
 #include "runtime/inline_lane.h"
 #include "runtime/lanes.h"
+#include "runtime/metrics.h"
 #include "runtime/records.h"
 #include "runtime/seq.h"
 #include "runtime/settings.h"
@@ -36,9 +37,8 @@
 typedef struct fby_session_record {
     pthread_cond_t answered;
     fby_session_fd_t *fds;
-    fby_policy_t policy;
-    fby_stop_mode_t stop_mode;
-    char label[FBY_LABEL_BYTES];
+    fby_session_t handle; /* whom `about` is about */
+    fby_session_about_t about;
 } fby_session_record_t;
 
 /* Value of a hold that no prefetch brought: what is used of it is not counted. */
@@ -64,6 +64,7 @@ struct fby_runtime {
     fby_store_t *store;
     fby_store_caps_t caps;
     bool inline_host;
+    bool agents; /* the store is fby_store_agent: it runs in processes of its own */
     uint32_t batch;
     _Atomic uint32_t generation; /* of the core: written under the lock at a reset, read by polls */
     _Atomic bool poisoned;       /* never cleared */
@@ -75,6 +76,7 @@ struct fby_runtime {
     fby_actions_t *actions; /* of whoever is inside */
     fby_keyring_t *keyring; /* of the epoch in force */
     fby_session_record_t *sessions;
+    const fby_session_about_t *starting; /* of the session that is being started, or NULL */
     fby_handles_t puts, holds; /* put -> fby_put_record_t *, hold -> end of what was used, or FBY_HOLD_LOOKED_UP */
     pthread_cond_t puts_changed, reset_done, close_step;
     fby_subscription_t *subscription[FBY_MOST_SUBSCRIPTIONS];
@@ -82,6 +84,7 @@ struct fby_runtime {
     fby_breaker_t breaker;
     uint64_t last_completion; /* 0: none yet */
     uint64_t object_faults[FBY_OBJECT_FAULT_COUNT], unreadable;
+    fby_metrics_t metrics;
     fby_log_limit_t reason_limit[FBY_REASON_COUNT], fault_limit, breaker_limit;
 
     bool closing, stop; /* closing: the core is shut down; stop: threads end */
@@ -93,6 +96,7 @@ struct fby_runtime {
 
     fby_lane_pool_t pool[FBY_LANE_KINDS];
     fby_lane_t *lanes;  /* all, also those that left their loop */
+    uint64_t tokens;    /* takes of jobs so far */
     uint32_t calls;     /* driver calls under way, for caps.max_concurrency */
     uint64_t query_due; /* earliest limit of a query under way that has not passed it */
     fby_inline_t inline_lane;

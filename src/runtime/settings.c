@@ -61,7 +61,7 @@ static void resolve_key(const fby_config_t *config, fby_key_id_t id, fby_setting
     fby_config_value(config, id, &value);
     switch (key->type) {
     case FBY_TYPE_TEXT:
-        memcpy(member, text, strlen(text) + 1);
+        memcpy(member, value.unset ? "" : text, value.unset ? 1 : strlen(text) + 1);
         break;
     case FBY_TYPE_SECRET:
         out->hash.secret_length = value.unset ? 0 : (uint32_t)strlen(text);

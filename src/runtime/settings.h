@@ -68,6 +68,7 @@ typedef struct fby_settings {
         char driver[256];
         char **options; /* "key=value", NULL-terminated, never NULL */
         fby_store_host_t host;
+        char agent_dir[256];                                  /* "": unset */
         uint32_t query_lanes, read_lanes, write_lanes, batch; /* 0: from the driver's capabilities */
         fby_store_verify_t verify;
         fby_store_write_t write;

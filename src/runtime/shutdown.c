@@ -2,10 +2,11 @@
  * shutdown.c - from a running cache to one whose memory may go: or not, when something may still touch it.
  *
  *   1 the core seals and discards everything: every waiter is answered, nothing new begins
- *   2 reads that can be cancelled are, writes get what is left of the limit
+ *   2 reads that can be cancelled are (at the limit agents are killed), writes get what is left of the limit
  *   3 at the limit, or at rest, the threads are told to end; those in a driver call have until the limit to come back
  *   4 whoever has not come back is abandoned: its thread, its slots and its driver stay until the process exits
  */
+#include "agent/host.h"
 #include "runtime/runtime.h"
 
 /* Operations nobody has seen the end of. Under the lock. */
@@ -122,6 +123,11 @@ int fby_runtime_shutdown(fby_runtime_t *runtime, uint64_t limit_ns, fby_close_re
     fby_inline_cancel_all(runtime, true);
     runtime->stop = true;
     wake_threads(runtime, &actions);
+    if (runtime->agents) { /* a reset may be in a call, too */
+        fby_leave(runtime, &actions);
+        fby_agent_fence_all(runtime->store);
+        (void)fby_enter(runtime, &actions);
+    }
     await_threads(runtime, &actions, limit);
     report->sessions_aborted = (uint32_t)(stats.sessions_running_gauge + stats.sessions_parked_gauge);
     report->operations_abandoned = operations_left(runtime);
@@ -144,6 +150,9 @@ int fby_runtime_shutdown(fby_runtime_t *runtime, uint64_t limit_ns, fby_close_re
     }
     if (report->operations_abandoned == 0) {
         return 0;
+    }
+    if (runtime->agents) {
+        fby_agent_dismiss(runtime->store);
     }
     fby_log(FBY_LOG_WARN, "abandoned", "operations=%u bytes=%llu", report->operations_abandoned,
             (unsigned long long)report->bytes_abandoned);

@@ -24,13 +24,18 @@ typedef struct rig {
 } rig_t;
 
 /* Settings are "key=value", later ones win, NULL ends. They come on top of the geometry, prefetch.enabled=true and a
-   mem store of a name of its own. */
+   mem store of a name of its own (unless they name a driver: then rig->store is not the cache's). */
 #define RIG_OPEN(rig, ...) rig_open((rig), (const char *const[]){__VA_ARGS__, NULL})
 void rig_open(rig_t *rig, const char *const *settings);
 /* Closes the cache (unless closed already) and the store. */
 void rig_close(rig_t *rig);
 /* The cache alone is closed and opened again over the same store. */
 void rig_reopen(rig_t *rig, const char *const *settings);
+/* With FOREBAY_TEST_HOST=agent in the environment every cache of the rig opens its store in agents, unless its settings
+   name a host. A story that scripts, counts or reopens the mem store of this process begins with rig_needs_process(): it
+   is skipped there. */
+bool rig_hosted(void);
+void rig_needs_process(void);
 fby_config_t *rig_config(const rig_t *rig, const char *const *settings);
 
 /* A prompt of its own per seed. */

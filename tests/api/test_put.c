@@ -5,6 +5,7 @@
 
 static void a_put_is_published_and_stored(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     fby_put_result_t result;
@@ -32,6 +33,7 @@ static void a_put_is_published_and_stored(void **state)
 /* The next cache over the same store reads back what this one wrote: written, lost, prefetched, exact. */
 static void what_was_put_is_prefetched_by_another_cache(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     RIG_OPEN(&rig, NULL);
@@ -111,6 +113,7 @@ static void the_first_of_two_puts_wins(void **state)
 /* C21: each tier publishes on its own. A store that hangs, then fails, costs the CPU copy nothing. */
 static void a_failing_store_write_keeps_the_cpu_copy(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     uint64_t stored, failed;
@@ -136,6 +139,7 @@ static void a_failing_store_write_keeps_the_cpu_copy(void **state)
 /* C13: a key that exists and cannot be read is not our data being readable. */
 static void an_existing_key_counts_only_if_it_is_readable(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     uint64_t stored, failed;
@@ -156,6 +160,7 @@ static void an_existing_key_counts_only_if_it_is_readable(void **state)
 /* B07: nobody ticks, nobody waits: what 40 puts hold is let go when their writes have ended. */
 static void forty_puts_let_go_by_themselves(void **state)
 {
+    rig_needs_process();
     (void)state;
     for (int host = 0; host < 2; host++) {
         rig_t rig;
@@ -174,6 +179,7 @@ static void forty_puts_let_go_by_themselves(void **state)
 /* G16: a get, then a put of the same request, a hundred times: every put is done. */
 static void a_put_after_a_get_always_runs(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     RIG_OPEN(&rig, NULL);
@@ -194,6 +200,7 @@ static void a_put_after_a_get_always_runs(void **state)
 /* A snapshot group: the put of a boundary carries its snapshot; a session restores both, exact. */
 static void a_snapshot_rides_with_its_boundary(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     fby_put_t put;

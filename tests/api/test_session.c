@@ -17,6 +17,7 @@ static bool is_readable(int fd, int timeout_ms)
 
 static void a_whole_prefix_comes_back(void **state)
 {
+    rig_needs_process();
     (void)state;
     for (size_t host = 0; host < FBY_ARRAY_LEN(hosts); host++) {
         rig_t rig;
@@ -61,6 +62,7 @@ static void every_policy_and_stop_mode_delivers(void **state)
 /* A deadline while a chunk hangs: what is contiguous is delivered, the rest drains behind (A01). */
 static void a_deadline_delivers_what_is_contiguous(void **state)
 {
+    rig_needs_process();
     (void)state;
     static const struct {
         fby_stop_mode_t mode;
@@ -105,6 +107,7 @@ static void a_deadline_delivers_what_is_contiguous(void **state)
 
 static void a_stop_during_a_hang_answers_aborted(void **state)
 {
+    rig_needs_process();
     (void)state;
     for (size_t host = 0; host < FBY_ARRAY_LEN(hosts); host++) {
         rig_t rig;
@@ -156,6 +159,7 @@ static void a_budget_of_nothing_gives_what_is_resident(void **state)
 
 static void a_miss_is_empty_and_costs_nothing(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     RIG_OPEN(&rig, NULL);
@@ -173,6 +177,7 @@ static void a_miss_is_empty_and_costs_nothing(void **state)
 
 static void a_descriptor_becomes_readable_with_the_answer(void **state)
 {
+    rig_needs_process();
     (void)state;
     rig_t rig;
     RIG_OPEN(&rig, NULL);
@@ -200,6 +205,7 @@ static void a_descriptor_becomes_readable_with_the_answer(void **state)
 
 static void one_pass_signals_demand_and_polls(void **state)
 {
+    rig_needs_process();
     (void)state;
     enum { N = 40 };
     rig_t rig;

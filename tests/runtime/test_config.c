@@ -250,6 +250,7 @@ static void every_key_is_shown_once_in_order(void **state)
                                    "store.options.a=2 (file)\n"
                                    "store.options.b=1 (file)\n"
                                    "store.host=auto (default)\n"
+                                   "store.agent_dir=unset (default)\n"
                                    "store.query_lanes=unset (default)\n"
                                    "store.read_lanes=unset (default)\n"
                                    "store.write_lanes=unset (default)\n"

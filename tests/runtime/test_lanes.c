@@ -157,36 +157,59 @@ static void an_open_breaker_misses_at_once(void **state)
     }
 }
 
+/* Opens the rig over a plug-in that an environment variable names. */
+static void open_plugin(rig_t *rig, const char *variable)
+{
+    char driver[512];
+    const char *plugin = getenv(variable);
+    if (plugin == NULL) {
+        print_message("skipped: %s does not name the plug-in\n", variable);
+        skip();
+    }
+    RIG_OPEN(rig, NULL);
+    assert_int_equal(fby_cache_close(rig->cache, RIG_PATIENCE_S, NULL), 0);
+    snprintf(driver, sizeof(driver), "store.driver=%s", plugin);
+    rig_reopen(rig, (const char *const[]){driver, "store.negative_ttl_s=0", NULL});
+}
+
+/* Reads of four sessions at once, which all end as missing, and a put. */
+static void crowd(rig_t *rig, uint64_t round)
+{
+    fby_session_t sessions[4];
+    fby_seq_t *seqs[4];
+    for (uint64_t k = 0; k < 4; k++) {
+        seqs[k] = rig_seq(rig, round * 4 + k, 65);
+        sessions[k] = rig_start(rig, seqs[k], FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+    }
+    fby_seq_t *written = rig_seq(rig, 10000 + round, 65);
+    rig_put_stored(rig, written, 4);
+    fby_seq_unref(written);
+    for (uint64_t k = 0; k < 4; k++) {
+        assert_int_equal(rig_wait(rig, sessions[k]).reason, FBY_REASON_PARTIAL_READ);
+        fby_session_release(rig->cache, sessions[k]);
+        fby_seq_unref(seqs[k]);
+    }
+}
+
 /* A driver that takes one call at a time never gets a second one, and every kind of work gets its turn. */
 static void a_narrow_driver_is_never_crowded(void **state)
 {
-    (void)state;
     rig_t rig;
-    char driver[512];
-    const char *plugin = getenv("FOREBAY_NARROW_STORE");
-    if (plugin == NULL) {
-        print_message("skipped: FOREBAY_NARROW_STORE does not name the plug-in\n");
-        skip();
-    }
-    RIG_OPEN(&rig, NULL);
-    assert_int_equal(fby_cache_close(rig.cache, RIG_PATIENCE_S, NULL), 0);
-    snprintf(driver, sizeof(driver), "store.driver=%s", plugin);
-    rig_reopen(&rig, (const char *const[]){driver, "store.negative_ttl_s=0", NULL});
+    open_plugin(&rig, "FOREBAY_NARROW_STORE");
     for (uint64_t i = 0; i < 50; i++) {
-        fby_session_t sessions[4];
-        fby_seq_t *seqs[4];
-        for (uint64_t k = 0; k < 4; k++) {
-            seqs[k] = rig_seq(&rig, i * 4 + k, 65);
-            sessions[k] = rig_start(&rig, seqs[k], FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
-        }
-        fby_seq_t *written = rig_seq(&rig, 10000 + i, 65);
-        rig_put_stored(&rig, written, 4);
-        fby_seq_unref(written);
-        for (uint64_t k = 0; k < 4; k++) {
-            assert_int_equal(rig_wait(&rig, sessions[k]).reason, FBY_REASON_PARTIAL_READ);
-            fby_session_release(rig.cache, sessions[k]);
-            fby_seq_unref(seqs[k]);
-        }
+        crowd(&rig, i);
+    }
+    rig_quiet(&rig);
+    rig_close(&rig);
+}
+
+/* The driver dies when a read that it had no room for is overtaken. */
+static void reads_wait_for_room_in_order(void **state)
+{
+    rig_t rig;
+    open_plugin(&rig, "FOREBAY_QUEUE_STORE");
+    for (uint64_t i = 0; i < 50; i++) {
+        crowd(&rig, i);
     }
     rig_quiet(&rig);
     rig_close(&rig);
@@ -201,6 +224,7 @@ int main(void)
         cmocka_unit_test_setup(a_stuck_read_gives_its_place_away, remember_threads),
         cmocka_unit_test_setup(an_open_breaker_misses_at_once, remember_threads),
         cmocka_unit_test(a_narrow_driver_is_never_crowded),
+        cmocka_unit_test(reads_wait_for_room_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

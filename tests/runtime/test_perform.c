@@ -64,6 +64,28 @@ static void a_session_is_one_line_without_secrets(void **state)
     assert_null(strstr(heard, "6210279")); /* the token */
 }
 
+static void one_session_that_ends_within_its_start(rig_t *rig)
+{
+    fby_session_t session;
+    fby_seq_t *seq = rig_seq(rig, 1, 65);
+    fby_session_options_t options = FBY_SESSION_OPTIONS_INIT;
+    options.label = "at once";
+    options.stop_mode = FBY_STOP_DETACH;
+    options.min_tokens = 1000;
+    assert_int_equal(fby_session_start(rig->cache, seq, &options, &session), 0);
+    fby_session_release(rig->cache, session);
+    fby_seq_unref(seq);
+}
+
+static void a_session_that_ends_within_its_start_has_its_own_label(void **state)
+{
+    (void)state;
+    listen_to(one_session_that_ends_within_its_start, (const char *const[]){"log.level=info", NULL});
+    assert_non_null(strstr(heard, "label=\"at once\" "));
+    assert_non_null(strstr(heard, "stop_mode=detach"));
+    assert_non_null(strstr(heard, "reason=below_threshold"));
+}
+
 static void json_lines_are_objects(void **state)
 {
     (void)state;
@@ -120,9 +142,12 @@ static void a_wrong_object_is_named_by_kind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_session_is_one_line_without_secrets), cmocka_unit_test(json_lines_are_objects),
-        cmocka_unit_test(many_sessions_are_few_lines),           cmocka_unit_test(a_quiet_level_says_nothing),
+        cmocka_unit_test(a_session_is_one_line_without_secrets),
+        cmocka_unit_test(json_lines_are_objects),
+        cmocka_unit_test(many_sessions_are_few_lines),
+        cmocka_unit_test(a_quiet_level_says_nothing),
         cmocka_unit_test(a_wrong_object_is_named_by_kind),
+        cmocka_unit_test(a_session_that_ends_within_its_start_has_its_own_label),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

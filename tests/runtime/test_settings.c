@@ -217,8 +217,6 @@ static void contradictions_are_refused_before_anything_is_opened(void **state)
         {"pool: {group_bytes: {kv: 1MiB, other: 1MiB}}", "c.yaml:1: pool.group_bytes: kv=1MiB,other=1MiB does not name "
                                                          "the groups of model.groups; accepted: a size for each of "
                                                          "them"},
-        {"store.host: agent",
-         "c.yaml:1: store.host: agent is not part of this version; accepted: auto, inline, thread"},
         {"store: {breaker_backoff_s: 61}",
          "c.yaml:1: store.breaker_backoff_s: 61 is more than store.breaker_backoff_max_s; accepted: at most that"},
     };
