@@ -29,12 +29,11 @@ static fby_config_t *read_config(const char *command, const char *path)
 /* Settings that are right but do nothing. */
 static void collect_notes(const fby_config_t *config, const char *notes[4], size_t *count)
 {
-    const char *enabled, *policy, *listen, *metrics;
+    const char *enabled, *policy, *listen;
     *count = 0;
     if (fby_config_get(config, "prefetch.enabled", &enabled, NULL) != 0 ||
         fby_config_get(config, "prefetch.policy", &policy, NULL) != 0 ||
-        fby_config_get(config, "server.listen", &listen, NULL) != 0 ||
-        fby_config_get(config, "metrics.listen", &metrics, NULL) != 0) {
+        fby_config_get(config, "server.listen", &listen, NULL) != 0) {
         return;
     }
     if (strcmp(enabled, "false") == 0 && strcmp(policy, "wait_complete") != 0) {
@@ -43,9 +42,6 @@ static void collect_notes(const fby_config_t *config, const char *notes[4], size
     }
     if (strcmp(listen, "off") != 0) {
         notes[(*count)++] = "server.listen is reserved: this version has no server";
-    }
-    if (strcmp(metrics, "off") != 0) {
-        notes[(*count)++] = "metrics.listen is reserved: this version serves no metrics page";
     }
 }
 

@@ -3,7 +3,7 @@
 #define FBY_CLI_CMD_DEMO_H
 
 #include "cli/replay_scratch.h"
-#include "cli/replay_store.h"
+#include "cli/store_text.h"
 
 #define FBY_DEMO_BLOCK_TOKENS 16u
 

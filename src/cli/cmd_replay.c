@@ -10,7 +10,7 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/replay_run.h"
-#include "cli/replay_store.h"
+#include "cli/store_text.h"
 #include "runtime/config_value.h"
 
 enum {

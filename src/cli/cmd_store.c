@@ -11,6 +11,7 @@
 #include "cli/json.h"
 #include "cli/progress.h"
 #include "cli/store_target.h"
+#include "cli/store_text.h"
 #include "cli/table.h"
 #include "keys/keys.h"
 #include "stores/object.h"
@@ -62,9 +63,14 @@ static int by_key(const void *a, const void *b)
 /* Sorted by key, so that two listings compare. */
 static int list_store(const fby_store_target_t *target, listing_t *listing)
 {
-    int status = target->driver->visit == NULL ? -ENOTSUP : target->driver->visit(target->store, add_listed, listing);
+    if (target->driver->visit == NULL) {
+        fby_error_set("store driver %s cannot list what it holds; accepted: a driver that can, as file, mem and redis",
+                      target->driver->name);
+        return -ENOTSUP;
+    }
+    int status = target->driver->visit(target->store, add_listed, listing);
     if (status < 0) {
-        fby_error_set("store driver %s cannot list what it holds: %s", target->driver->name, fby_strerror(status));
+        fby_error_set("store driver %s did not list what it holds: %s", target->driver->name, fby_strerror(status));
         return status;
     }
     if (listing->count > 0) {
@@ -271,9 +277,14 @@ static int run_gc(const fby_usage_t *usage, const fby_store_target_t *target, bo
 {
     char text[256] = "", size[32];
     uint64_t freed = 0;
-    int status = target->driver->gc == NULL ? -ENOTSUP : target->driver->gc(target->store, &freed, text, sizeof(text));
+    if (target->driver->gc == NULL) {
+        fby_error_set("store driver %s has nothing that tidies; accepted: a driver that has, as file and redis",
+                      target->driver->name);
+        return failed(usage);
+    }
+    int status = target->driver->gc(target->store, &freed, text, sizeof(text));
     if (status < 0) {
-        fby_error_set("store driver %s cannot tidy: %s%s%s", target->driver->name, fby_strerror(status),
+        fby_error_set("store driver %s could not tidy: %s%s%s", target->driver->name, fby_strerror(status),
                       *text != '\0' ? ": " : "", text);
         return failed(usage);
     }
@@ -306,6 +317,7 @@ static int run_tool(const tool_t *tool, int argc, char **argv)
     const fby_arg_t args[] = {
         {"config", FBY_ARG_TEXT, &choice.config, "FILE", "takes driver, options and model from a configuration", 0, 0,
          NULL},
+        {"store", FBY_ARG_TEXT, &choice.text, "STORE", FBY_STORE_ACCEPTED, 0, 0, NULL},
         {"driver", FBY_ARG_TEXT, &choice.driver, "NAME", "the driver, without a configuration (file)", 0, 0, NULL},
         {"option", FBY_ARG_TEXTS, &choice.options, "KEY=VALUE", "an option of the driver; may be repeated", 0, 0, NULL},
         {"json", FBY_ARG_FLAG, &as_json, NULL, "prints one JSON object", 0, 0, NULL},
@@ -336,6 +348,7 @@ static int command_ls(int argc, char **argv)
 {
     static const tool_t tool = {"forebay store ls", "Lists the objects of a store, sorted by key. Changes nothing.",
                                 "  forebay store ls /var/cache/forebay\n"
+                                "  forebay store ls --store redis:host=127.0.0.1,port=6379\n"
                                 "  forebay store ls --config forebay.yaml --json\n",
                                 false, run_ls};
     return run_tool(&tool, argc, argv);
@@ -348,6 +361,7 @@ static int command_verify(int argc, char **argv)
         "Reads every object and checks key, length and checksum. Changes nothing; exit code 1 when one is "
         "faulty.",
         "  forebay store verify /var/cache/forebay\n"
+        "  FOREBAY_STORE=redis:host=127.0.0.1 forebay store verify --store env\n"
         "  forebay store verify --config forebay.yaml --json\n",
         false, run_verify};
     return run_tool(&tool, argc, argv);
@@ -356,8 +370,9 @@ static int command_verify(int argc, char **argv)
 static int command_gc(int argc, char **argv)
 {
     static const tool_t tool = {"forebay store gc",
-                                "Drops dead space and unreadable objects. The store must not be in use.",
+                                "Drops dead space and unreadable objects. A directory must not be in use by a cache.",
                                 "  forebay store gc /var/cache/forebay\n"
+                                "  forebay store gc --store redis:host=127.0.0.1,port=6379\n"
                                 "  forebay store gc --config forebay.yaml --json\n",
                                 true, run_gc};
     return run_tool(&tool, argc, argv);

@@ -21,7 +21,7 @@
 #include "cli/replay_put.h"
 #include "cli/replay_run.h"
 #include "cli/replay_scratch.h"
-#include "cli/replay_store.h"
+#include "cli/store_text.h"
 
 enum { MOST_SESSIONS = 1024, STEP_BLOCKS = 256, EVENTS = 64, TAIL_EVENTS = 4096 };
 #define CLOSE_LIMIT_S 60.0

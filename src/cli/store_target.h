@@ -1,4 +1,9 @@
-/* store_target.h - the store that a command was pointed at: by directory, by driver and options, or by configuration. */
+/*
+ * store_target.h - the store that a command was pointed at: by directory, text, driver and options, or configuration.
+ *
+ * The driver runs inside the command, whatever store.host says: a store in an agent of its own would look no different.
+ * A driver that may not run there is refused with what to do instead.
+ */
 #ifndef FBY_CLI_STORE_TARGET_H
 #define FBY_CLI_STORE_TARGET_H
 
@@ -9,8 +14,8 @@
 #define FBY_STORE_TARGET_ALIGNMENT 4096u /* of buffers that objects are read into */
 
 typedef struct fby_store_choice {
-    const char *config, *driver, *directory; /* NULL: not given */
-    fby_texts_t options;                     /* "key=value" */
+    const char *config, *text, *driver, *directory; /* NULL: not given */
+    fby_texts_t options;                            /* "key=value" */
 } fby_store_choice_t;
 
 typedef struct fby_store_target {

@@ -11,7 +11,7 @@ KEYS = ["policy", "stop_mode", "outcome", "reason", "found_tokens", "planned_tok
         "graphs_submitted", "graphs_at_seal", "stop_to_answer_us", "verified"]
 QUICK = ("demo", "--queue", "0", "--tokens", "1024", "--json")
 HINT = "\nTry `forebay demo --help`.\n"
-ACCEPTED = "mem, file:DIRECTORY, DRIVER:key=value,key=value, fault:DRIVER:key=value,..., or env"
+ACCEPTED = "mem, file:DIRECTORY, DRIVER[@HOST]:key=value,key=value, fault:DRIVER:key=value,..., or env"
 
 
 class Demo(Story):

@@ -5,9 +5,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import unittest
 
 MAKE_STORE = os.path.abspath(sys.argv.pop(2)) if len(sys.argv) > 2 else ""
 
+from servers import SERVER, ask_redis, free_port, redis  # noqa: E402
 from story import Story, main  # noqa: E402 (takes its own argument)
 
 PAYLOAD = 8192
@@ -76,12 +78,66 @@ store: {{options: {{dir: {directory}}}}}
 """)
         self.assertEqual(json.loads(self.succeeds("store", "ls", "--config", config, "--json"))["count"], 1)
 
+    def test_a_store_named_by_a_text(self):
+        directory = self.made(2)
+        for text in (f"file:{directory}", f"file@agent:dir={directory}", f"fault:file:{directory},latency_ms=1"):
+            self.assertEqual(json.loads(self.succeeds("store", "ls", "--store", text, "--json"))["count"], 2)
+        verdict = self.succeeds("store", "verify", "--store", "env", "--json", environment={"FOREBAY_STORE": f"file:{directory}"})
+        self.assertEqual(json.loads(verdict)["good"], 2)
+        self.assertEqual(json.loads(self.succeeds("store", "gc", "--store", f"file:{directory}", "--json"))["freed_bytes"], 0)
+        self.assertEqual(self.succeeds("store", "ls", "--store", "mem").splitlines()[-1], "0 objects, 0B")
+
+    @unittest.skipIf(SERVER is None, "neither redis-server nor valkey-server is there")
+    def test_a_redis_is_listed_verified_and_tidied(self):
+        with redis(self.path, "--requirepass", "hush") as port:
+            store = f"redis:host=127.0.0.1,port={port},password=hush"
+            demo = self.succeeds("demo", "--tokens", "512", "--queue", "0", "--store", store, "--json")
+            self.assertEqual(json.loads(demo)["store"], f"redis:host=127.0.0.1,port={port},password=(set)")
+            ask_redis(port, "SET", "somebody", "else's", password="hush")
+            listing = json.loads(self.succeeds("store", "ls", "--store", store, "--json"))
+            self.assertEqual((listing["count"], {row["trailer"] for row in listing["objects"]}), (32, {"ok"}))
+            keys = sorted(ask_redis(port, "KEYS", "fby:*", password="hush"))
+            self.assertEqual([key.decode()[len("fby:"):] for key in keys], [row["key"] for row in listing["objects"]])
+            payload = listing["objects"][0]["payload_bytes"]
+            ask_redis(port, "SETRANGE", keys[3], 5, b"\0\xff\0\xff", password="hush")
+            ask_redis(port, "SETRANGE", keys[7], payload, b"no trailer", password="hush")
+            done = self.run_forebay("store", "verify", "--store", "env", "--json", environment={"FOREBAY_STORE": store})
+            verdict = json.loads(done.stdout)
+            self.assertEqual((done.returncode, done.stderr, verdict["good"]), (1, "", 30))
+            self.assertEqual([fault["key"] for fault in verdict["faults"]],
+                             [listing["objects"][3]["key"], listing["objects"][7]["key"]])
+            self.assertEqual(verdict["faults"][0]["fault"], "checksum")
+            tidied = json.loads(self.succeeds("store", "gc", "--store", store, "--json"))
+            self.assertEqual(tidied["freed_bytes"], payload + 64)
+            self.assertEqual(json.loads(self.succeeds("store", "ls", "--store", store, "--json"))["count"], 31)
+            self.assertEqual(ask_redis(port, "GET", "somebody", password="hush"), b"else's")
+
+    def test_a_redis_that_is_not_there(self):
+        port = free_port()
+        done = self.run_forebay("store", "ls", "--store", f"redis:host=127.0.0.1,port={port},password=hush")
+        self.assertEqual((done.returncode, done.stdout, "hush" in done.stderr), (1, "", False))
+        self.assertIn(f"127.0.0.1:{port}", done.stderr)
+
+    def test_a_driver_that_cannot_says_so(self):
+        self.fails(1, "forebay store gc: store driver mem has nothing that tidies; accepted: a driver that has, as file and redis\n",
+                   "store", "gc", "--store", "mem")
+        self.fails(1, "forebay store ls: store driver mooncake runs in an agent only and cannot be looked at from here: its client "
+                      "can hang, and tells nobody what the store holds. `forebay doctor` with the same --store or --config checks "
+                      "the store; `forebay replay` and `forebay demo` check every byte that they read from it\n",
+                   "store", "ls", "--store", "mooncake:master=127.0.0.1:50051")
+        done = self.run_forebay("store", "ls", "--store", "nosuch:password=hush")
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("hush", done.stderr)
+
     def test_wrong_ways_to_name_a_store(self):
         hint = "\nTry `forebay store ls --help`.\n"
-        self.fails(2, "forebay store ls: no store is named; accepted: DIRECTORY, --driver with --option, or --config FILE" + hint,
-                   "store", "ls")
-        self.fails(2, "forebay store ls: --config stands beside another way to name the store; accepted: --config, or DIRECTORY, "
-                      "or --driver with --option" + hint, "store", "ls", "d", "--config", "f")
+        self.fails(2, "forebay store ls: no store is named; accepted: DIRECTORY, --store TEXT, --driver with --option, or --config "
+                      "FILE" + hint, "store", "ls")
+        two = ("forebay store ls: more than one way to name the store; accepted: one of DIRECTORY, --store TEXT, --driver with "
+               "--option, --config FILE" + hint)
+        self.fails(2, two, "store", "ls", "d", "--config", "f")
+        self.fails(2, two, "store", "ls", "d", "--store", "mem")
+        self.fails(2, two, "store", "ls", "--config", "f", "--store", "env")
         self.fails(2, "forebay store ls: --option has no '='; accepted: --option KEY=VALUE" + hint, "store", "ls", "--option", "dir")
         self.fails(2, "forebay store ls: DIRECTORY belongs to the driver file; accepted: --driver with --option dir=DIRECTORY" +
                    hint, "store", "ls", "--driver", "mem", "d")
