@@ -13,7 +13,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: build demo test asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
+.PHONY: build demo test live asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
 
 build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
 	@$(MESON) compile -C build
@@ -23,6 +23,9 @@ demo: build ## Show what Forebay does: every policy and stop mode on real bytes 
 
 test: setup-test build-debug/.configured-$(WERROR) ## Build with invariants on and run the whole suite (TESTS=suite or test names)
 	$(call run_tests,build-debug,1)
+
+live: setup-test build-debug/.configured-$(WERROR) ## Faults against real stores: a Mooncake and a Redis are started, broken and mended
+	$(call run_tests,build-debug,1,--suite live)
 
 asan: setup-test build-asan/.configured-$(WERROR) ## The suite under AddressSanitizer, LeakSanitizer and UBSan
 	$(call run_tests,build-asan,4)
@@ -37,9 +40,9 @@ sim: setup-build build-sim/.configured-$(WERROR) ## Run the simulator: make sim 
 	@$(MESON) compile -C build-sim
 	@build-sim/forebay-sim --steps $(STEPS) --seed $(SEED) $(ARGS)
 
-bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks of core and index (ratios and costs, not tests)
+bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks of core, index and rank copies (ratios and costs, not tests)
 	@$(MESON) compile -C build-bench
-	@build-bench/bench/bench_core && build-bench/bench/bench_index
+	@build-bench/bench/bench_core && build-bench/bench/bench_index && build-bench/bench/bench_copy
 
 model: setup-lint ## Check the models in model/ exhaustively (spin)
 	@scripts/check-models build-model
@@ -76,11 +79,11 @@ setup-test:
 setup-lint:
 	@scripts/setup all
 
-# $(call run_tests,directory,timeout multiplier): runs them, then counts single tests; fails as the suite does.
+# $(call run_tests,directory,timeout multiplier,which): runs them, then counts single tests; fails as the suite does.
 define run_tests
 	@$(MESON) compile -C $(1)
 	@rm -f $(1)/meson-logs/testlog.json
-	@$(MESON) test -C $(1) --no-rebuild --print-errorlogs --timeout-multiplier $(2) $(TESTS); code=$$?; \
+	@$(MESON) test -C $(1) --no-rebuild --print-errorlogs --timeout-multiplier $(2) $(3) $(TESTS); code=$$?; \
 	scripts/count-tests $(1) || code=1; exit $$code
 endef
 
