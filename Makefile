@@ -13,7 +13,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: build demo test live asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
+.PHONY: build demo test live python asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
 
 build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
 	@$(MESON) compile -C build
@@ -44,6 +44,9 @@ bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks
 	@$(MESON) compile -C build-bench
 	@build-bench/bench/bench_core && build-bench/bench/bench_index && build-bench/bench/bench_copy
 
+python: setup-test ## Build the Python package, install it into a fresh environment, test it there
+	@scripts/test-python
+
 model: setup-lint ## Check the models in model/ exhaustively (spin)
 	@scripts/check-models build-model
 
@@ -70,7 +73,7 @@ help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
 clean: ## Remove every build directory
-	rm -rf build build-asan build-bench build-ci build-clang build-debug build-fuzz build-model build-sim build-tsan build-ubsan
+	rm -rf build build-asan build-bench build-ci build-clang build-debug build-fuzz build-model build-python build-sim build-tsan build-ubsan
 
 setup-build:
 	@scripts/setup build
