@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #define DRIVER (&fby_store_redis)
+#define HOST fixture_host(DRIVER)
 #define BYTES (4096 + 64)
 
 static redis_server_t server;
@@ -52,10 +53,10 @@ static void objects_travel_over_tls(void **state)
     assert_int_equal(fixture_exists(DRIVER, store, 1), 1);
     assert_int_equal(fixture_get(DRIVER, store, &spec, 1), BYTES);
     assert_int_equal(fixture_get(DRIVER, store, &spec, 2), FBY_E_MISSING);
-    assert_int_equal(DRIVER->health(store, text, sizeof(text)), 0);
+    assert_int_equal(HOST->health(store, text, sizeof(text)), 0);
     assert_non_null(strstr(text, ", tls"));
     assert_int_equal(fixture_remove(DRIVER, store, 1), 1);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void large_batches_travel_over_tls(void **state)
@@ -69,16 +70,16 @@ static void large_batches_travel_over_tls(void **state)
         ops[i] = fixture_op(&large, i, 0, buffer + (size_t)i * large.slot_bytes[0]);
         fixture_fill(&large, i, 0, ops[i].buffer);
     }
-    assert_int_equal(DRIVER->put(store, ops, OBJECTS), 0);
+    assert_int_equal(HOST->put(store, ops, OBJECTS), 0);
     memset(buffer, 0xEE, (size_t)large.slot_bytes[0] * OBJECTS);
-    assert_int_equal(DRIVER->get(store, ops, OBJECTS), 0);
+    assert_int_equal(HOST->get(store, ops, OBJECTS), 0);
     for (uint32_t i = 0; i < OBJECTS; i++) {
         assert_int_equal(ops[i].result, large.object_bytes[0]);
         assert_true(fixture_holds(&large, i, 0, ops[i].buffer));
         assert_int_equal(((uint8_t *)ops[i].buffer)[large.object_bytes[0]], 0xEE);
     }
     free(buffer);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void a_restart_is_not_noticed_over_tls(void **state)
@@ -89,7 +90,7 @@ static void a_restart_is_not_noticed_over_tls(void **state)
     assert_int_equal(fixture_get(DRIVER, store, &spec, 1), FBY_E_CONNECTION);
     redis_server_again(&server);
     assert_int_equal(fixture_put(DRIVER, store, &spec, 1), BYTES);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void an_authority_that_did_not_sign_it_is_refused(void **state)
@@ -106,14 +107,14 @@ static void a_certificate_for_another_name_is_refused(void **state)
                     "tls_server_name=elsewhere.test", NULL);
     fby_store_t *store = fixture_open(DRIVER, &spec, TLS_PORT, "tls=on", authority, "tls_server_name=redis.test", NULL);
     assert_int_equal(fixture_put(DRIVER, store, &spec, 1), BYTES);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void verification_can_be_turned_off(void **state)
 {
     fby_store_t *store = fixture_open(DRIVER, &spec, TLS_PORT, "tls=on", "tls_verify=off", NULL);
     assert_int_equal(fixture_put(DRIVER, store, &spec, 1), BYTES);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void a_server_may_want_a_certificate_of_ours(void **state)
@@ -124,10 +125,10 @@ static void a_server_may_want_a_certificate_of_ours(void **state)
         fixture_open(DRIVER, &spec, TLS_PORT, "tls=on", authority, file_option("tls_cert", "client.crt"),
                      file_option("tls_key", "client.key"), NULL);
     assert_int_equal(fixture_put(DRIVER, store, &spec, 1), BYTES);
-    DRIVER->close(store);
+    HOST->close(store);
     store = fixture_open(DRIVER, &spec, TLS_PORT, "tls=on", authority, NULL);
     assert_int_equal(fixture_get(DRIVER, store, &spec, 1), FBY_E_CONNECTION);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 static void files_that_do_not_fit_are_named(void **state)
@@ -146,12 +147,12 @@ static void tls_on_a_plain_port_and_the_other_way_round_are_told(void **state)
     char text[256];
     fby_store_t *store = /* the server waits for the end of what it takes for a command */
         fixture_open(DRIVER, &spec, redis_port(&server), "tls=on", "connect_timeout_ms=200", NULL);
-    assert_int_equal(DRIVER->health(store, text, sizeof(text)), FBY_E_TIMEOUT);
+    assert_int_equal(HOST->health(store, text, sizeof(text)), FBY_E_TIMEOUT);
     assert_non_null(strstr(text, "(a plain port? option tls=off)"));
-    DRIVER->close(store);
+    HOST->close(store);
     store = fixture_open(DRIVER, &spec, TLS_PORT, NULL); /* the server hangs up without a word */
     assert_int_equal(fixture_get(DRIVER, store, &spec, 1), FBY_E_CONNECTION);
-    DRIVER->close(store);
+    HOST->close(store);
 }
 
 #define STORY(name) cmocka_unit_test_setup(name, setup)
