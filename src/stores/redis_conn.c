@@ -1,6 +1,7 @@
 #include "stores/redis_conn.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -179,7 +180,7 @@ int fby_redis_conn_ask(fby_redis_conn_t *conn, uint64_t deadline_ns, int argc, c
         return FBY_E_CONNECTION;
     }
     int status = send_all(conn, deadline_ns, command, (size_t)length);
-    explicit_bzero(command, (size_t)length); /* it may hold a password */
+    OPENSSL_cleanse(command, (size_t)length); /* it may hold a password */
     redisFreeCommand(command);
     status = status == 0 ? read_tree(conn, deadline_ns, &all) : status;
     status = status == 0 ? make_tree(all.bytes, all.length, out) : status;
