@@ -296,6 +296,7 @@ void fby_agent_dismiss(fby_store_t *store)
     ask_to_leave(store);
     fby_supervisor_wake(store);
     pthread_mutex_unlock(&store->lock);
+    pthread_detach(store->supervisor);
 }
 
 /* An idle agent closes its driver and leaves; one that does not in time is killed. No call may be inside any more, but
@@ -316,7 +317,7 @@ void fby_agent_close(fby_store_t *store)
     bool immortal = fby_supervisor_has_living(store);
     pthread_mutex_unlock(&store->lock);
     if (immortal) {
-        fby_log(FBY_LOG_ERROR, "agent_does_not_die", "driver=%s: it is left to the kernel", store->driver);
+        fby_log(FBY_LOG_ERROR, "agent_does_not_die", "driver=%s why=\"it is left to the kernel\"", store->driver);
         pthread_detach(store->supervisor);
         return;
     }

@@ -213,7 +213,8 @@ static void process_dead(struct fby_store *store, fby_process_t *process)
     store->stats.unproven++;
     pthread_cond_broadcast(&store->changed);
     say(store, FBY_LOG_ERROR, "agent_not_fenced",
-        "driver=%s agent=%s pid=%d: neither a filter nor a PID namespace guards it, its slots stay in quarantine",
+        "driver=%s agent=%s pid=%d why=\"neither a filter nor a PID namespace guards it: its slots stay in "
+        "quarantine\"",
         store->driver, process->seat->name, (int)process->pid);
     if (process->calls == 0) {
         process_forget(store, process); /* `unproven` remembers it; nobody waits for it */

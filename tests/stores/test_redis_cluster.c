@@ -323,7 +323,7 @@ static void a_stopped_node_is_a_timeout_of_its_own_keys_only(void **state)
 {
     uint64_t there = object_on(0, 0), stuck = object_on(2, 0);
     uint8_t *buffer = fixture_buffer(&spec, 2);
-    fby_store_t *hasty = fixture_open(DRIVER, &spec, redis_port(&nodes[0]), "cluster=on", "timeout_ms=300", NULL);
+    fby_store_t *hasty = fixture_open(DRIVER, &spec, redis_port(&nodes[0]), "cluster=on", "timeout_ms=1500", NULL);
     fixture_put(DRIVER, hasty, &spec, there);
     fixture_put(DRIVER, hasty, &spec, stuck);
     redis_server_signal(&nodes[2], SIGSTOP);
