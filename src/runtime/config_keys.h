@@ -114,7 +114,7 @@
     X(STORE_WRITE_LANES, "store.write_lanes", U32, store.write_lanes, "unset", 1, 64, NULL,                            \
       "lanes for writes; likewise")                                                                                    \
     X(STORE_BATCH, "store.batch", U32, store.batch, "unset", 1, 4096, NULL,                                            \
-      "keys of one driver call; unset: as many as make 8 MiB, 8 to 128")                                               \
+      "keys of one driver call; unset: as many as make 8 MiB, 8 to 128; 128 with one read lane")                       \
     X(STORE_VERIFY, "store.verify", ENUM, store.verify, "on", 0, 0, verify_names, "checksums of what is read")         \
     X(STORE_WRITE, "store.write", ENUM, store.write, "through", 0, 0, write_names, "when puts reach the store")        \
     X(STORE_BREAKER_FAILURES, "store.breaker_failures", U32, store.breaker_failures, "3", 1, 1000000, NULL,            \

@@ -167,6 +167,9 @@ static void lanes_size(fby_runtime_t *runtime)
         largest = FBY_MAX(largest, runtime->region.slot_bytes[g]);
     }
     uint32_t usual = FBY_MAX((uint32_t)LEAST_BATCH, FBY_MIN((uint32_t)DEFAULT_BATCH, DEFAULT_BATCH_BYTES / largest));
+    if (runtime->pool[FBY_LANE_READ].most == 1 && !runtime->inline_host) {
+        usual = DEFAULT_BATCH; /* no other read goes on while this one is verified: then fewer calls are cheaper */
+    }
     uint32_t batch = settings->store.batch > 0 ? settings->store.batch : usual;
     batch = FBY_MIN(batch, (uint32_t)MOST_BATCH);
     runtime->batch = runtime->caps.max_batch > 0 ? FBY_MIN(batch, runtime->caps.max_batch) : batch;

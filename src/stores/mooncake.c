@@ -256,7 +256,7 @@ static void mooncake_capabilities(fby_store_t *store, fby_store_caps_t *caps)
         .max_batch = FBY_MOONCAKE_BATCH,
         .preferred_bytes = UINT64_C(256) << 10,
         .probe_lease_ns = store->lease_ns,
-        .read_lanes = 2, /* a waiting call spins */
+        .read_lanes = sysconf(_SC_NPROCESSORS_ONLN) <= 2 ? 1 : 2, /* a waiting call spins, and takes a core */
     };
 }
 

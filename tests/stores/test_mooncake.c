@@ -131,7 +131,7 @@ static void outside_of_an_agent_it_says_that_it_needs_one(void **state)
     assert_int_equal(caps.max_batch, 1024);
     assert_int_equal(caps.preferred_bytes, 256 << 10);
     assert_int_equal(caps.probe_lease_ns, 5000000000);
-    assert_int_equal(caps.read_lanes, 2);
+    assert_true(caps.read_lanes == 1 || caps.read_lanes == 2); /* by the cores */
     fby_store_op_t op = fixture_op(&spec, 1, 0, page);
     assert_int_equal(fby_store_mooncake.exists(store, &op, 1), FBY_E_INVALID);
     assert_int_equal(fby_store_mooncake.get(store, &op, 1), FBY_E_INVALID);
