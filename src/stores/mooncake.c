@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +246,13 @@ static void mooncake_close(fby_store_t *store)
     free(store);
 }
 
+/* That this process may use: the agent of the wheel counts the same. */
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static void mooncake_capabilities(fby_store_t *store, fby_store_caps_t *caps)
 {
     *caps = (fby_store_caps_t){
@@ -256,7 +264,7 @@ static void mooncake_capabilities(fby_store_t *store, fby_store_caps_t *caps)
         .max_batch = FBY_MOONCAKE_BATCH,
         .preferred_bytes = UINT64_C(256) << 10,
         .probe_lease_ns = store->lease_ns,
-        .read_lanes = sysconf(_SC_NPROCESSORS_ONLN) <= 2 ? 1 : 2, /* a waiting call spins, and takes a core */
+        .read_lanes = cores() <= 2 ? 1 : 2, /* a waiting call spins, and takes a core */
     };
 }
 

@@ -117,7 +117,9 @@ static void a_hung_read_ends_alone(void **state)
     char keys[3][FBY_KEY_BYTES], script[256];
     fill(seeds, tokens, 3, keys);
     snprintf(script, sizeof(script), "get:%s:hang; get:%s:delay(1500)", keys[0], keys[1]);
-    OPEN(script, "prefetch.io_timeout_s=10", "prefetch.no_progress_timeout_s=0.5", "prefetch.floor_bandwidth=8192B");
+    /* one failure, the hung read's own: what ended with its agent does not count for the breaker */
+    OPEN(script, "prefetch.io_timeout_s=10", "prefetch.no_progress_timeout_s=0.5", "prefetch.floor_bandwidth=8192B",
+         "store.breaker_failures=2");
     rig_t other;
     RIG_OPEN(&other, "store.host=thread");
     fby_seq_t *undisturbed = rig_seq(&other, 9, RIG_P32_TOKENS);
@@ -169,7 +171,8 @@ static void an_agent_that_is_killed_in_the_middle_costs_nothing(void **state)
     char keys[1][FBY_KEY_BYTES];
     pid_t agents[2];
     fill(seeds, tokens, 1, keys);
-    OPEN("get:*:delay(200)", "prefetch.io_timeout_s=20");
+    /* its death says nothing about the store: the breaker that opens at the first failure stays closed */
+    OPEN("get:*:delay(200)", "prefetch.io_timeout_s=20", "store.breaker_failures=1");
     reading_t reading = begin(1, RIG_P32_TOKENS);
     RIG_AWAIT(rig_poll(&rig, reading.session).delivered_blocks > 0);
     assert_int_equal(host_rig_agents(agents, 2), 1);

@@ -157,6 +157,26 @@ static void an_open_breaker_misses_at_once(void **state)
     }
 }
 
+/* The breaker opens between a query's first try and its second: no store was asked again, so nothing is known, and the
+   reason says so. A query that is new then is told "nothing there". */
+static void a_query_that_failed_is_no_miss_when_the_breaker_opens(void **state)
+{
+    rig_t rig;
+    const fby_reason_t reasons[] = {FBY_REASON_QUERY_ERROR, FBY_REASON_COMPLETE};
+    RIG_OPEN(&rig, "store.breaker_failures=1", "store.breaker_backoff_s=1000", "store.breaker_backoff_max_s=1000");
+    rig_script(&rig, "exists:*:err(CONNECTION)");
+    for (uint64_t i = 0; i < 2; i++) {
+        fby_seq_t *seq = rig_seq(&rig, i, 65);
+        fby_session_t session = rig_start(&rig, seq, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+        assert_int_equal(rig_wait(&rig, session).reason, reasons[i]);
+        fby_session_release(rig.cache, session);
+        fby_seq_unref(seq);
+    }
+    assert_int_equal(fby_mem_batches(rig.store, FBY_VERB_EXISTS), 1);
+    rig_quiet(&rig);
+    rig_close(&rig);
+}
+
 /* Opens the rig over a plug-in that an environment variable names. */
 static void open_plugin(rig_t *rig, const char *variable)
 {
@@ -223,6 +243,7 @@ int main(void)
         cmocka_unit_test_setup(a_stuck_query_gives_its_place_away, remember_threads),
         cmocka_unit_test_setup(a_stuck_read_gives_its_place_away, remember_threads),
         cmocka_unit_test_setup(an_open_breaker_misses_at_once, remember_threads),
+        cmocka_unit_test(a_query_that_failed_is_no_miss_when_the_breaker_opens),
         cmocka_unit_test(a_narrow_driver_is_never_crowded),
         cmocka_unit_test(reads_wait_for_room_in_order),
     };
