@@ -113,6 +113,32 @@ static void a_chunk_is_one_call(void **state)
     rig_close(&rig);
 }
 
+/* Calls of 8 MiB, so that one is verified while the next is read; with one lane nothing goes on meanwhile, so one call. */
+static void large_blocks_are_read_in_calls_by_bytes(void **state)
+{
+    static const struct {
+        const char *lanes;
+        uint64_t calls;
+    } rows[] = {{"store.read_lanes=2", 2}, {"store.read_lanes=1", 1}};
+    for (size_t i = 0; i < FBY_ARRAY_LEN(rows); i++) {
+        rig_t rig;
+        RIG_OPEN(&rig, "model.groups=full:1048576:all", "pool.bytes=40MiB", "pool.max_hold_bytes=40MiB",
+                 "pool.write_pinned_bytes=40MiB", "pool.paint=false", "prefetch.chunk_max_blocks=16",
+                 "prefetch.max_inflight_chunks=1", "store.host=thread", rows[i].lanes);
+        fby_seq_t *seq = rig_seq(&rig, 1, 16 * RIG_BLOCK_TOKENS + 1);
+        rig_put_stored(&rig, seq, 16);
+        assert_int_equal(fby_cache_reset(rig.cache, RIG_PATIENCE_S, 0), FBY_RESET_DONE);
+        fby_session_t session = rig_start(&rig, seq, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+        fby_snapshot_t result = rig_wait(&rig, session);
+        assert_int_equal(result.delivered_blocks, 16);
+        assert_int_equal(result.submitted, 1);
+        assert_int_equal(fby_mem_batches(rig.store, FBY_VERB_GET), rows[i].calls);
+        fby_session_release(rig.cache, session);
+        fby_seq_unref(seq);
+        rig_close(&rig);
+    }
+}
+
 /* verify: off takes what it gets; the trailer is looked at all the same. */
 static void without_verification_only_the_trailer_counts(void **state)
 {
@@ -167,6 +193,7 @@ int main(void)
         cmocka_unit_test(one_bad_block_cuts_the_prefix_there),
         cmocka_unit_test(only_what_failed_is_read_again),
         cmocka_unit_test(a_chunk_is_one_call),
+        cmocka_unit_test(large_blocks_are_read_in_calls_by_bytes),
         cmocka_unit_test(without_verification_only_the_trailer_counts),
         cmocka_unit_test(an_unreadable_object_is_repaired),
     };
