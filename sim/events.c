@@ -254,7 +254,7 @@ void sim_event_PUT_COMMIT(sim_t *sim, uint64_t random)
 {
     rig_t *rig = sim->rig;
     rig_put_t *put = pick_put(sim, &random);
-    if (!put || put->committed)
+    if (!put || put->committed || put->abandoned)
         return;
     bool stale = put->generation != rig->generation;
     fby_put_t handle = put->handle;
@@ -281,7 +281,7 @@ void sim_event_PUT_NEXT(sim_t *sim, uint64_t random)
     fby_put_t handle = put->handle;
     uint32_t from = sim_one_in(&random, 2) ? put->info.staged_to : sim_below(&random, put->seq->blocks + 1);
     uint32_t to = from + sim_below(&random, put->seq->blocks - from + 1);
-    if (!committed)
+    if (!committed || put->abandoned)
         return;
     int status = rig_put_next(rig, handle, from, to);
     if (stale)
@@ -294,12 +294,39 @@ void sim_event_PUT_NEXT(sim_t *sim, uint64_t random)
 void sim_event_PUT_END(sim_t *sim, uint64_t random)
 {
     rig_put_t *put = pick_put(sim, &random);
-    if (!put)
+    if (!put || put->abandoned)
         return;
     fby_put_t handle = put->handle;
     int status = rig_put_end(sim->rig, handle);
     EXPECT(sim, "put end", status, 0);
     sim_say(sim, "put_end(%llx): %s\n", (unsigned long long)handle, fby_errname(status));
+}
+
+void sim_event_PUT_ABANDON(sim_t *sim, uint64_t random)
+{
+    rig_put_t *put = pick_put(sim, &random);
+    if (!put || put->abandoned || put->committing)
+        return;
+    fby_put_t handle = put->handle;
+    int status = rig_put_abandon(sim->rig, handle);
+    EXPECT(sim, "put abandon", status, 0);
+    sim_say(sim, "put_abandon(%llx): %s\n", (unsigned long long)handle, fby_errname(status));
+}
+
+void sim_event_PUT_FENCED(sim_t *sim, uint64_t random)
+{
+    rig_put_t *put = pick_put(sim, &random);
+    if (!put)
+        return;
+    fby_put_t handle = put->handle;
+    if (!put->abandoned) {
+        EXPECT(sim, "a fence of a put with an owner", fby_core_put_fenced(sim->rig->core, sim->rig->now, handle),
+               FBY_E_STALE);
+        return;
+    }
+    int status = rig_put_fenced(sim->rig, handle);
+    EXPECT(sim, "put fenced", status, 0);
+    sim_say(sim, "put_fenced(%llx): %s\n", (unsigned long long)handle, fby_errname(status));
 }
 
 void sim_event_STALE(sim_t *sim, uint64_t random)

@@ -101,6 +101,7 @@ typedef struct rig_put {
     uint32_t from, to; /* blocks that may have staged slots: a lost snapshot lies before the staged full blocks */
     uint32_t *slot;    /* groups x (to - from), FBY_NONE where nothing is staged */
     bool filling, committing, committed;
+    bool abandoned; /* its handle ended; somebody may still fill its slots until rig_put_fenced */
     fby_put_result_t result;
 } rig_put_t;
 
@@ -221,6 +222,8 @@ int rig_put_commit_step(rig_t *rig, fby_put_t put, uint32_t valid);
 /* Fills and commits; must succeed. */
 fby_put_result_t rig_put_commit(rig_t *rig, fby_put_t put, uint32_t valid);
 int rig_put_end(rig_t *rig, fby_put_t put);
+int rig_put_abandon(rig_t *rig, fby_put_t put);
+int rig_put_fenced(rig_t *rig, fby_put_t put);
 
 /* ---- Work: rig_part.c ---- */
 void rig_tick(rig_t *rig);

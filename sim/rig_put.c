@@ -48,7 +48,7 @@ static void open_range(rig_t *rig, rig_put_t *put, uint32_t wanted_to)
         }
     }
     put->filling = true;
-    put->committing = put->committed = false;
+    put->committing = put->committed = put->abandoned = false;
     put->result = (fby_put_result_t){.size = sizeof(put->result)};
     put->generation = rig->generation;
 }
@@ -146,17 +146,51 @@ fby_put_result_t rig_put_commit(rig_t *rig, fby_put_t handle, uint32_t valid)
     return rig_put_find(rig, handle)->result;
 }
 
+static void forget(rig_t *rig, rig_put_t *put)
+{
+    rig_put_t last = rig->put[--rig->puts];
+    rig->put[rig->puts] = *put;
+    *put = last;
+}
+
 int rig_put_end(rig_t *rig, fby_put_t handle)
 {
     rig_put_t *put = rig_put_find(rig, handle);
     if (put)
         close_range(rig, put);
     int status = fby_core_put_end(rig->core, rig->now, handle);
-    if (put) {
-        rig_put_t last = rig->put[--rig->puts];
-        rig->put[rig->puts] = *put;
-        *put = last;
-    }
+    if (put)
+        forget(rig, put);
+    rig_checked(rig, 0);
+    return status;
+}
+
+int rig_put_abandon(rig_t *rig, fby_put_t handle)
+{
+    uint64_t bytes = 0;
+    rig_put_t *put = rig_put_find(rig, handle);
+    int status = fby_core_put_abandon(rig->core, rig->now, handle, &bytes);
+    if (!status && put->filling && bytes == 0)
+        for (uint32_t i = 0; i < (put->to - put->from) * rig->config.core.groups; i++)
+            if (put->slot[i] != FBY_NONE)
+                rig_fail(rig, "an abandoned put let go of slot %u, which may be written", put->slot[i]);
+    if (!status && fby_core_put_end(rig->core, rig->now, handle) != FBY_E_STALE)
+        rig_fail(rig, "the handle of an abandoned put is still known");
+    if (!status && bytes == 0)
+        forget(rig, put);
+    else if (!status)
+        put->abandoned = true;
+    rig_checked(rig, 0);
+    return status;
+}
+
+int rig_put_fenced(rig_t *rig, fby_put_t handle)
+{
+    rig_put_t *put = rig_put_find(rig, handle);
+    close_range(rig, put);
+    put->abandoned = false;
+    int status = fby_core_put_fenced(rig->core, rig->now, handle);
+    forget(rig, put);
     rig_checked(rig, 0);
     return status;
 }

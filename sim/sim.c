@@ -114,7 +114,7 @@ static void give_up_handles(sim_t *sim, bool sessions)
     while (rig->holds && !sim_failed(sim))
         rig_hold_release(rig, rig->hold[0].handle);
     while (rig->puts && !sim_failed(sim))
-        rig_put_end(rig, rig->put[0].handle);
+        rig->put[0].abandoned ? rig_put_fenced(rig, rig->put[0].handle) : rig_put_end(rig, rig->put[0].handle);
     for (uint32_t i = 0; sessions && i < sim->sessions && !sim_failed(sim); i++) {
         const rig_session_t *session = rig_session_find(rig, sim->session[i]);
         if (session && !session->ended && session->generation == rig->generation)

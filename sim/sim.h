@@ -28,6 +28,8 @@
     X(PUT_COMMIT, 6, "put_commit")                                                                                     \
     X(PUT_NEXT, 2, "put_next")                                                                                         \
     X(PUT_END, 4, "put_end")                                                                                           \
+    X(PUT_ABANDON, 1, "put_abandon")                                                                                   \
+    X(PUT_FENCED, 2, "put_fenced")                                                                                     \
     X(QUERY_BEGIN, 10, "query_begin")                                                                                  \
     X(QUERY_END, 10, "query_end")                                                                                      \
     X(READ_BEGIN, 22, "read_begin")                                                                                    \

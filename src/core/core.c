@@ -141,6 +141,7 @@ fby_core_t *fby_core_init(const fby_core_config_t *config, void *memory)
     size_t head = (size_t)fby_align_up(sizeof(*core), 64);
     core->config = *config;
     core->epoch = config->epoch;
+    core->generation = config->handle_seed;
     init_model(core);
     fby_carver_t carver = {(uint8_t *)memory + head, 0};
     carve_all(core, config, &carver);
@@ -160,20 +161,16 @@ fby_core_t *fby_core_init(const fby_core_config_t *config, void *memory)
 
 uint64_t fby_handle_make(const fby_core_t *core, unsigned type, uint32_t id, uint32_t generation)
 {
-    uint64_t epoch = core->generation & FBY_HANDLE_EPOCH_MASK, object = generation & FBY_HANDLE_GENERATION_MASK;
+    uint64_t epoch = core->generation & FBY_HANDLE_EPOCH_MASK,
+             object = (generation + core->config.handle_seed) & FBY_HANDLE_GENERATION_MASK;
     return ((uint64_t)type << FBY_HANDLE_TYPE_SHIFT) | (epoch << FBY_HANDLE_EPOCH_SHIFT) |
            (object << FBY_HANDLE_GENERATION_SHIFT) | id;
-}
-
-bool fby_core_handle_is_of(uint64_t handle, uint32_t generation)
-{
-    return (handle >> FBY_HANDLE_EPOCH_SHIFT & FBY_HANDLE_EPOCH_MASK) == (generation & FBY_HANDLE_EPOCH_MASK);
 }
 
 uint32_t fby_handle_id(const fby_core_t *core, uint64_t handle, unsigned type, bool any_epoch)
 {
     uint32_t id = fby_handle_index(handle);
-    if (fby_handle_type(handle) != type || (!any_epoch && !fby_core_handle_is_of(handle, core->generation)))
+    if (fby_handle_type(handle) != type || (!any_epoch && !fby_handle_is_of(handle, core->generation)))
         return FBY_NONE;
     switch (type) {
     case FBY_HANDLE_SESSION:

@@ -102,6 +102,7 @@ typedef struct fby_core_config {
     /* given */
     fby_slots_t *slots;
     fby_index_t *index;
+    uint32_t handle_seed;                                   /* where handles begin: any number */
     fby_latch_t *latches;                                   /* session_slots of them */
     fby_histogram_t *graph_time;                            /* of graphs, from begun to ended; NULL: not kept */
     void (*emit)(void *arg, const fby_core_event_t *event); /* must not call back into the core */
@@ -218,6 +219,12 @@ int fby_core_put_slots(fby_core_t *core, fby_put_t put, uint32_t group, uint32_t
    The trailers of the valid blocks must have been sealed before the first call. */
 int fby_core_put_commit(fby_core_t *core, uint64_t now, fby_put_t put, uint32_t valid_blocks, fby_put_result_t *result);
 int fby_core_put_writes(fby_core_t *core, fby_put_t put, uint64_t *outstanding, uint64_t *stored, uint64_t *failed);
+/* The put's owner is gone, but its process, or a rank's, could still write: the handle ends and the pin is dropped, as with
+   put_end, while staged slots go to quarantine and stay charged until fby_core_put_fenced. *bytes becomes what that is; 0:
+   there is nothing to fence, and the put is over. FBY_E_STALE. */
+int fby_core_put_abandon(fby_core_t *core, uint64_t now, fby_put_t put, uint64_t *bytes);
+/* Nobody can write any more: the slots come free. Once per abandoned put, by the handle it had. FBY_E_STALE. */
+int fby_core_put_fenced(fby_core_t *core, uint64_t now, fby_put_t put);
 /* abort and release: both end the handle. */
 int fby_core_put_end(fby_core_t *core, uint64_t now, fby_put_t put);
 
@@ -227,8 +234,6 @@ int fby_core_reset(fby_core_t *core, uint64_t now, bool bump);
 bool fby_core_resetting(const fby_core_t *core);
 /* Grows with every reset; handles of another generation are stale. */
 uint32_t fby_core_generation(const fby_core_t *core);
-/* Without the lock: is a handle of that generation? */
-bool fby_core_handle_is_of(uint64_t handle, uint32_t generation);
 uint64_t fby_core_epoch(const fby_core_t *core);
 /* Seals and discards everything; new calls answer FBY_E_CLOSED. */
 void fby_core_shutdown(fby_core_t *core, uint64_t now);

@@ -23,6 +23,7 @@
 #include "base/heap.h"
 #include "base/list.h"
 #include "core/core.h"
+#include "core/handle.h"
 #include "core/estimate.h"
 #include "core/policy.h"
 
@@ -151,7 +152,8 @@ typedef struct fby_hold_obj {
     fby_core_seq_t seq;
 } fby_hold_obj_t;
 
-typedef enum fby_put_state { FBY_PUT_STAGED, FBY_PUT_COMMITTING, FBY_PUT_COMMITTED } fby_put_state_t;
+/* FENCED: its handle ended, its slots wait in quarantine until nobody can write to them. */
+typedef enum fby_put_state { FBY_PUT_STAGED, FBY_PUT_COMMITTING, FBY_PUT_COMMITTED, FBY_PUT_FENCED } fby_put_state_t;
 typedef struct fby_put_obj {
     fby_put_t handle;
     uint32_t generation, core_generation;
@@ -170,24 +172,6 @@ typedef struct fby_negative {
 } fby_negative_t;
 #define FBY_NEGATIVE_SLOTS 4096u
 #define FBY_TOUCHED_MAX 64u
-
-/* Handle: 2 bits of type | 14 of core generation (resets) | 28 of object generation | 20 of index. Never 0. */
-enum { FBY_HANDLE_SESSION = 1, FBY_HANDLE_HOLD = 2, FBY_HANDLE_PUT = 3 };
-#define FBY_HANDLE_INDEX_BITS 20
-#define FBY_HANDLE_INDEX_MASK ((UINT64_C(1) << FBY_HANDLE_INDEX_BITS) - 1)
-#define FBY_HANDLE_GENERATION_SHIFT FBY_HANDLE_INDEX_BITS
-#define FBY_HANDLE_GENERATION_MASK ((UINT64_C(1) << 28) - 1)
-#define FBY_HANDLE_EPOCH_SHIFT 48
-#define FBY_HANDLE_EPOCH_MASK ((UINT64_C(1) << 14) - 1)
-#define FBY_HANDLE_TYPE_SHIFT 62
-static inline uint32_t fby_handle_index(uint64_t handle)
-{
-    return (uint32_t)(handle & FBY_HANDLE_INDEX_MASK);
-}
-static inline unsigned fby_handle_type(uint64_t handle)
-{
-    return (unsigned)(handle >> FBY_HANDLE_TYPE_SHIFT);
-}
 
 struct fby_core {
     fby_core_config_t config;

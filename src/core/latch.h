@@ -35,7 +35,7 @@ static inline void fby_latch_write(fby_latch_t *latch, const fby_snapshot_t *sna
     }
 }
 
-static inline void fby_latch_read(fby_latch_t *latch, fby_snapshot_t *snapshot)
+static inline void fby_latch_read(const fby_latch_t *latch, fby_snapshot_t *snapshot)
 {
     uint64_t words[FBY_LATCH_WORDS], before;
     do {

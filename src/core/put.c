@@ -15,7 +15,14 @@
 static fby_put_obj_t *put_get(fby_core_t *core, fby_put_t handle, uint32_t *id)
 {
     *id = fby_handle_id(core, handle, FBY_HANDLE_PUT, false);
-    return *id == FBY_NONE ? NULL : &core->puts[*id];
+    return *id == FBY_NONE || core->puts[*id].state == FBY_PUT_FENCED ? NULL : &core->puts[*id];
+}
+
+/* Fenced or not, of any generation. */
+static uint32_t put_of_any_epoch(const fby_core_t *core, fby_put_t handle, bool fenced)
+{
+    uint32_t id = fby_handle_id(core, handle, FBY_HANDLE_PUT, true);
+    return id == FBY_NONE || (core->puts[id].state == FBY_PUT_FENCED) != fenced ? FBY_NONE : id;
 }
 
 static uint32_t put_new(fby_core_t *core)
@@ -71,11 +78,11 @@ static bool put_stage(fby_core_t *core, uint32_t id, uint32_t block, uint32_t gr
 
 static void put_unstage(fby_core_t *core, uint32_t slot)
 {
+    fby_slot_state_t state = (fby_slot_state_t)core->config.slots->slot[slot].state;
     fby_list_remove(core->own, slot);
     core->puts[core->items[slot].put].staged--;
-    core->put_staged -= core->config.slots->slot[slot].group == 0;
+    core->put_staged -= core->config.slots->slot[slot].group == 0 && state != FBY_SLOT_QUARANTINE;
     core->write_bytes -= fby_slot_bytes(core, slot);
-    fby_slot_state_t state = (fby_slot_state_t)core->config.slots->slot[slot].state;
     if (state != FBY_SLOT_RESIDENT)
         fby_slot_move(core->config.slots, slot, state, FBY_SLOT_FREE, 0);
     core->items[slot].put = FBY_NONE;
@@ -424,22 +431,75 @@ int fby_core_put_writes(fby_core_t *core, fby_put_t put, uint64_t *outstanding, 
     return 0;
 }
 
+/* The object's place is free; its slots and references went before. */
+static void put_forget(fby_core_t *core, uint32_t id)
+{
+    core->puts[id].used = 0;
+    core->put_free[core->put_free_count++] = id;
+    fby_room_freed(core);
+}
+
+static void put_unstage_all(fby_core_t *core, uint32_t id)
+{
+    uint32_t head = fby_own_put(core, id);
+    while (!fby_list_empty(core->own, head))
+        put_unstage(core, core->own[head].next);
+}
+
 int fby_core_put_end(fby_core_t *core, uint64_t now, fby_put_t put)
 {
     int rc = fby_core_enter(core, now);
-    uint32_t id = fby_handle_id(core, put, FBY_HANDLE_PUT, true);
+    uint32_t id = put_of_any_epoch(core, put, false);
+    if (rc || id == FBY_NONE)
+        return rc ? rc : FBY_E_STALE;
+    fby_put_obj_t *p = &core->puts[id];
+    put_unstage_all(core, id);
+    put_pin(core, p, FBY_NONE, 0);
+    fby_core_unref(core, &p->seq);
+    core->put_count--;
+    put_forget(core, id);
+    fby_core_leave(core);
+    return 0;
+}
+
+/* ---- Fence ---- */
+
+int fby_core_put_abandon(fby_core_t *core, uint64_t now, fby_put_t put, uint64_t *bytes)
+{
+    int rc = fby_core_enter(core, now);
+    uint32_t id = put_of_any_epoch(core, put, false);
     if (rc || id == FBY_NONE)
         return rc ? rc : FBY_E_STALE;
     fby_put_obj_t *p = &core->puts[id];
     uint32_t head = fby_own_put(core, id);
-    while (!fby_list_empty(core->own, head))
-        put_unstage(core, core->own[head].next);
+    uint64_t total = 0;
+    for (uint32_t slot = core->own[head].next; slot != head; slot = core->own[slot].next) {
+        total += fby_slot_bytes(core, slot);
+        if (core->config.slots->slot[slot].state != FBY_SLOT_STAGING)
+            continue; /* of before a reset: retired, which nobody gets either */
+        core->put_staged -= core->config.slots->slot[slot].group == 0;
+        core->items[slot].orphan = true;
+        fby_slot_move(core->config.slots, slot, FBY_SLOT_STAGING, FBY_SLOT_QUARANTINE, id);
+    }
     put_pin(core, p, FBY_NONE, 0);
     fby_core_unref(core, &p->seq);
-    p->used = 0;
     core->put_count--;
-    core->put_free[core->put_free_count++] = id;
-    fby_room_freed(core);
+    p->state = FBY_PUT_FENCED;
+    if (total == 0)
+        put_forget(core, id);
+    fby_core_leave(core);
+    *bytes = total;
+    return 0;
+}
+
+int fby_core_put_fenced(fby_core_t *core, uint64_t now, fby_put_t put)
+{
+    int rc = fby_core_enter(core, now);
+    uint32_t id = put_of_any_epoch(core, put, true);
+    if (rc || id == FBY_NONE)
+        return rc ? rc : FBY_E_STALE;
+    put_unstage_all(core, id);
+    put_forget(core, id);
     fby_core_leave(core);
     return 0;
 }

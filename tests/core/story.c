@@ -108,7 +108,7 @@ void story_quiesce(rig_t *rig)
     while (rig->holds)
         rig_hold_release(rig, rig->hold[0].handle);
     while (rig->puts)
-        rig_put_end(rig, rig->put[0].handle);
+        rig->put[0].abandoned ? rig_put_fenced(rig, rig->put[0].handle) : rig_put_end(rig, rig->put[0].handle);
     for (uint32_t i = 0; i < rig->config.core.session_slots; i++)
         if (rig->session[i].handle && !rig->session[i].ended && rig->session[i].generation == rig->generation)
             rig_release(rig, rig->session[i].handle);

@@ -241,10 +241,70 @@ static void a_long_commit_goes_in_steps(void **state)
     rig_close(rig);
 }
 
+static void an_abandoned_put_keeps_its_slots_until_the_fence(void **state)
+{
+    (void)state;
+    rig_t *rig = open_writes(FBY_WRITE_OFF, 16);
+    rig_seq_t *seq = rig_seq(rig, 0, 1, 321);
+    fby_put_t put, other;
+    assert_int_equal(rig_put_begin(rig, seq, 0, 10, &put), 0);
+    assert_int_equal(rig_put_abandon(rig, put), 0);
+    assert_int_equal(story_stats(rig).puts_gauge, 0);
+    assert_int_equal(story_stats(rig).write_pinned_bytes_gauge, 10 * BLOCK);
+    assert_int_equal(story_free(rig), 54);
+    fby_put_result_t result = {.size = sizeof(result)};
+    assert_int_equal(fby_core_put_commit(rig->core, rig->now, put, 10, &result), FBY_E_STALE);
+    /* What is fenced counts against the budget of writes. */
+    assert_int_equal(rig_put_begin(rig, seq, 0, 10, &other), 0);
+    assert_int_equal(rig_put_find(rig, other)->info.staged_to, 6);
+    assert_int_equal(rig_put_fenced(rig, put), 0);
+    assert_int_equal(fby_core_put_fenced(rig->core, rig->now, put), FBY_E_STALE);
+    assert_int_equal(fby_core_put_fenced(rig->core, rig->now, other), FBY_E_STALE);
+    assert_int_equal(story_free(rig), 58);
+    story_quiesce(rig);
+    rig_close(rig);
+}
+
+static void an_abandoned_put_outlives_a_reset(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        rig_t *rig = open_writes(FBY_WRITE_OFF, 64);
+        rig_seq_t *seq = rig_seq(rig, 0, 1, 161);
+        fby_put_t put;
+        assert_int_equal(rig_put_begin(rig, seq, 0, 10, &put), 0);
+        for (int step = 0; step < 2; step++)
+            assert_int_equal(step == first ? rig_put_abandon(rig, put) : rig_reset(rig, false), 0);
+        assert_int_equal(story_free(rig), 54);
+        assert_int_equal(rig_put_fenced(rig, put), 0);
+        assert_int_equal(story_free(rig), 64);
+        story_quiesce(rig);
+        rig_close(rig);
+    }
+}
+
+static void an_abandoned_put_with_nothing_staged_is_over(void **state)
+{
+    (void)state;
+    rig_t *rig = open_writes(FBY_WRITE_OFF, 64);
+    rig_seq_t *seq = rig_seq(rig, 0, 1, 161);
+    fby_put_t put;
+    assert_int_equal(rig_put_begin(rig, seq, 0, 10, &put), 0);
+    assert_int_equal(rig_put_commit(rig, put, 10).published, 10);
+    assert_int_equal(rig_put_abandon(rig, put), 0);
+    assert_int_equal(fby_core_put_fenced(rig->core, rig->now, put), FBY_E_STALE);
+    assert_int_equal(story_lookup(rig, seq), 160);
+    story_quiesce(rig);
+    rig_close(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_visible_before_the_commit),
+        cmocka_unit_test(an_abandoned_put_keeps_its_slots_until_the_fence),
+        cmocka_unit_test(an_abandoned_put_outlives_a_reset),
+        cmocka_unit_test(an_abandoned_put_with_nothing_staged_is_over),
         cmocka_unit_test(only_whole_valid_blocks_are_published),
         cmocka_unit_test(the_first_to_complete_owns),
         cmocka_unit_test(blocks_without_a_parent_go_to_the_store_only),

@@ -1,4 +1,5 @@
 /* test_reset_inflight.c - a reset while things move: old reads, dirty blocks, orphans, parked sessions, old handles. */
+#include "core/handle.h"
 #include "drive.h"
 
 static rig_t *open_writing(fby_write_mode_t writes)
@@ -171,9 +172,9 @@ static void a_lock_free_poll_can_tell_an_old_handle(void **state)
     rig_t *rig = rig_open(&config);
     rig_seq_t *seq = rig_seq(rig, 0, 1, 65);
     fby_session_t s = rig_start(rig, seq, WAIT_COMPLETE, DRAIN, FBY_NEVER);
-    assert_true(fby_core_handle_is_of(s, fby_core_generation(rig->core)));
+    assert_true(fby_handle_is_of(s, fby_core_generation(rig->core)));
     rig_reset(rig, false);
-    assert_false(fby_core_handle_is_of(s, fby_core_generation(rig->core)));
+    assert_false(fby_handle_is_of(s, fby_core_generation(rig->core)));
     fby_snapshot_t snapshot = {.size = sizeof(snapshot)};
     assert_int_equal(fby_core_session_snapshot(rig->core, s, &snapshot), FBY_E_STALE);
     story_settle(rig);
