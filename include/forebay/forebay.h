@@ -193,10 +193,10 @@ typedef enum fby_stop_mode {
 
 /** Texts of the tables above; never NULL, static storage. A value outside the table gives "unknown". */
 const char *fby_state_name(fby_state_t state);
-const char *fby_outcome_name(fby_outcome_t outcome);
-const char *fby_reason_name(fby_reason_t reason);
-const char *fby_policy_name(fby_policy_t policy);
-const char *fby_stop_mode_name(fby_stop_mode_t mode);
+const char *fby_outcome_name(fby_outcome_t outcome);  /**< as fby_state_name */
+const char *fby_reason_name(fby_reason_t reason);     /**< as fby_state_name */
+const char *fby_policy_name(fby_policy_t policy);     /**< as fby_state_name */
+const char *fby_stop_mode_name(fby_stop_mode_t mode); /**< as fby_state_name */
 
 /* ---- Configuration ---------------------------------------------------------------------------------------------- */
 
@@ -399,8 +399,8 @@ int fby_seq_create(fby_cache_t *cache, const uint32_t *tokens, size_t n, const f
 int fby_seq_append(fby_seq_t *seq, const uint32_t *tokens, size_t n);
 /** One more reference; returns seq. Sessions, holds and puts keep what they need by themselves. */
 fby_seq_t *fby_seq_ref(fby_seq_t *seq);
-void fby_seq_unref(fby_seq_t *seq); /**< NULL is fine */
-size_t fby_seq_tokens(const fby_seq_t *seq);
+void fby_seq_unref(fby_seq_t *seq);          /**< NULL is fine */
+size_t fby_seq_tokens(const fby_seq_t *seq); /**< all of them, those beyond the last whole block too */
 size_t fby_seq_blocks(const fby_seq_t *seq); /**< whole blocks */
 /** The store key of block i for a group: NUL-terminated lower-case hex and group suffix. -EINVAL, -ENOSPC. */
 int fby_seq_key(const fby_seq_t *seq, size_t block, uint32_t group, char *out, size_t capacity);
@@ -551,10 +551,13 @@ int fby_put_commit(fby_cache_t *cache, fby_put_t put, uint64_t valid_tokens, fby
     *stored counts objects (one per block and group) that the store now holds, *failed the others; either may be NULL.
     -ETIMEDOUT changes nothing. With store.write back a write may wait as long as the pool has room. */
 int fby_put_wait_store(fby_cache_t *cache, fby_put_t put, double timeout_s, uint64_t *stored, uint64_t *failed);
+/** A descriptor that becomes readable when no store write of the put is outstanding, or its handle ends; readable at once
+    when none is. Otherwise as fby_session_event_fd: fby_put_wait_store with timeout 0 has the figures. */
+int fby_put_event_fd(fby_cache_t *cache, fby_put_t put);
 /** Returns uncommitted slots; drops the pin. Both names end the handle; what was published and its store writes stay.
     Works on puts from before a reset too. *Quick*. FBY_E_STALE; FBY_E_STATE: another thread is committing it. */
 int fby_put_abort(fby_cache_t *cache, fby_put_t put);
-int fby_put_release(fby_cache_t *cache, fby_put_t put);
+int fby_put_release(fby_cache_t *cache, fby_put_t put); /**< as fby_put_abort */
 
 /* ---- Events ----------------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 
 #include "agent/host.h"
 #include "api/call.h"
+#include "api/calls.h"
 #include "api/metrics_page.h"
 #include "api/moment.h"
 #include "base/clock.h"
@@ -40,6 +41,7 @@ int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
         free(cache);
         return rc;
     }
+    cache->calls = &fby_local_calls;
     cache->born_in = fby_fork_generation();
     pthread_mutex_init(&cache->lock, NULL);
     fby_condition_init(&cache->changed);
@@ -87,7 +89,7 @@ static void cache_shut(fby_cache_t *cache, uint64_t limit_ns)
     pthread_mutex_unlock(&cache->lock);
 }
 
-int fby_cache_close(fby_cache_t *cache, double limit_s, fby_close_report_t *report)
+int fby_local_cache_close(fby_cache_t *cache, double limit_s, fby_close_report_t *report)
 {
     uint64_t limit_ns;
     if (cache == NULL) {
@@ -151,12 +153,13 @@ static int reset_start(fby_runtime_t *runtime, uint64_t epoch, fby_keyring_t **k
     if (!bump || fby_core_epoch(runtime->core) == epoch) {
         fby_runtime_tell_reset(runtime);
         rc = fby_core_reset(runtime->core, now, bump);
-        atomic_store_explicit(&runtime->generation, fby_core_generation(runtime->core), memory_order_release);
+        atomic_store_explicit(&runtime->board->generation, fby_core_generation(runtime->core), memory_order_release);
     }
     if (rc >= 0 && bump && fby_core_epoch(runtime->core) == epoch + 1) {
         fby_keyring_t *old = runtime->keyring;
         runtime->keyring = *keyring;
         *keyring = old;
+        atomic_store_explicit(&runtime->board->epoch, epoch + 1, memory_order_release);
     }
     fby_leave(runtime, &actions);
     return rc;
@@ -190,7 +193,7 @@ static int reset_await(fby_runtime_t *runtime, uint64_t wait_ns)
     return rc;
 }
 
-int fby_cache_reset(fby_cache_t *cache, double wait_s, int bump_epoch)
+int fby_local_cache_reset(fby_cache_t *cache, double wait_s, int bump_epoch)
 {
     fby_runtime_t *runtime;
     uint64_t wait_ns;
@@ -215,7 +218,7 @@ int fby_cache_reset(fby_cache_t *cache, double wait_s, int bump_epoch)
     return fby_call_end(cache, rc);
 }
 
-uint64_t fby_cache_epoch(fby_cache_t *cache)
+uint64_t fby_local_cache_epoch(fby_cache_t *cache)
 {
     fby_runtime_t *runtime;
     if (fby_call_begin(cache, &runtime) != 0) {
@@ -228,7 +231,7 @@ uint64_t fby_cache_epoch(fby_cache_t *cache)
 
 /* ---- Looking ---------------------------------------------------------------------------------------------------- */
 
-int fby_cache_model(fby_cache_t *cache, fby_model_t *model)
+int fby_local_cache_model(fby_cache_t *cache, fby_model_t *model)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin_any(cache, &runtime);
@@ -271,7 +274,7 @@ void fby_stats_add_agents(fby_runtime_t *runtime, fby_stats_t *stats)
     }
 }
 
-int fby_cache_stats(fby_cache_t *cache, fby_stats_t *stats)
+int fby_local_cache_stats(fby_cache_t *cache, fby_stats_t *stats)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin_any(cache, &runtime);
@@ -317,7 +320,7 @@ void fby_health_fill(fby_runtime_t *runtime, uint64_t now, fby_health_t *health)
     health_judge(runtime, now, health);
 }
 
-int fby_cache_health(fby_cache_t *cache, fby_health_t *health)
+int fby_local_cache_health(fby_cache_t *cache, fby_health_t *health)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin_any(cache, &runtime);
@@ -335,7 +338,7 @@ int fby_cache_health(fby_cache_t *cache, fby_health_t *health)
     return fby_call_end(cache, rc);
 }
 
-int fby_cache_check(fby_cache_t *cache)
+int fby_local_cache_check(fby_cache_t *cache)
 {
     fby_runtime_t *runtime;
     char why[256] = "";
@@ -356,8 +359,8 @@ int fby_cache_check(fby_cache_t *cache)
     return fby_call_end(cache, rc);
 }
 
-int fby_seq_create(fby_cache_t *cache, const uint32_t *tokens, size_t n, const fby_ns_part_t *ns, size_t ns_parts,
-                   fby_seq_t **out)
+int fby_local_seq_create(fby_cache_t *cache, const uint32_t *tokens, size_t n, const fby_ns_part_t *ns, size_t ns_parts,
+                         fby_seq_t **out)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin(cache, &runtime);

@@ -18,7 +18,10 @@
 
 typedef enum fby_cache_phase { FBY_CACHE_OPEN, FBY_CACHE_CLOSING, FBY_CACHE_CLOSED } fby_cache_phase_t;
 
+struct fby_calls;
+
 struct fby_cache {
+    const struct fby_calls *calls; /* who answers: this process, or a server (then `runtime` is NULL) */
     _Atomic uint32_t users;
     _Atomic bool closing;
     uint32_t born_in;              /* fork generation */
@@ -29,7 +32,8 @@ struct fby_cache {
     fby_cache_phase_t phase;
     int close_result;
     fby_close_report_t report;
-    fby_cache_t *next; /* all shells of this process */
+    struct fby_client *client; /* NULL: a cache of this process */
+    fby_cache_t *next;         /* all shells of this process */
 };
 
 /* Counted up in every child of fork(). */

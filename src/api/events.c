@@ -2,9 +2,10 @@
 #include <errno.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "runtime/subscribe.h"
 
-int fby_subscribe(fby_cache_t *cache, uint32_t capacity, fby_subscription_t **out)
+int fby_local_subscribe(fby_cache_t *cache, uint32_t capacity, fby_subscription_t **out)
 {
     fby_runtime_t *runtime;
     fby_subscription_t *made;
@@ -53,7 +54,7 @@ static void settle_descriptor(fby_runtime_t *runtime, fby_subscription_t *subscr
     }
 }
 
-int fby_subscription_next(fby_subscription_t *subscription, fby_event_t *event)
+int fby_local_subscription_next(fby_subscription_t *subscription, fby_event_t *event)
 {
     fby_runtime_t *runtime;
     fby_event_t full;
@@ -81,12 +82,12 @@ int fby_subscription_next(fby_subscription_t *subscription, fby_event_t *event)
     return fby_call_end(subscription->cache, taken ? 0 : -EAGAIN);
 }
 
-int fby_subscription_fd(fby_subscription_t *subscription)
+int fby_local_subscription_fd(fby_subscription_t *subscription)
 {
     return subscription != NULL ? subscription->fd : fby_call_null("subscription");
 }
 
-void fby_unsubscribe(fby_subscription_t *subscription)
+void fby_local_unsubscribe(fby_subscription_t *subscription)
 {
     fby_runtime_t *runtime;
     if (subscription == NULL || fby_cache_is_forked(subscription->cache)) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "api/sequence.h"
 
 static int lookup(fby_runtime_t *runtime, fby_seq_t *seq, unsigned flags, fby_hold_t *hold, uint64_t *tokens)
@@ -35,7 +36,7 @@ static int lookup(fby_runtime_t *runtime, fby_seq_t *seq, unsigned flags, fby_ho
     return 0;
 }
 
-int fby_lookup(fby_cache_t *cache, fby_seq_t *seq, unsigned flags, fby_hold_t *hold, uint64_t *tokens)
+int fby_local_lookup(fby_cache_t *cache, fby_seq_t *seq, unsigned flags, fby_hold_t *hold, uint64_t *tokens)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin(cache, &runtime);
@@ -61,7 +62,7 @@ static int hold_info(fby_runtime_t *runtime, fby_hold_t hold, fby_core_hold_info
     return fby_call_about(rc, "hold", hold);
 }
 
-int fby_hold_info(fby_cache_t *cache, fby_hold_t hold, uint64_t *tokens, uint64_t *blocks, uint64_t *first_block)
+int fby_local_hold_info(fby_cache_t *cache, fby_hold_t hold, uint64_t *tokens, uint64_t *blocks, uint64_t *first_block)
 {
     fby_runtime_t *runtime;
     fby_core_hold_info_t info;
@@ -116,7 +117,8 @@ static int hold_slots(fby_runtime_t *runtime, fby_hold_t hold, uint32_t group, u
     return 0;
 }
 
-int fby_hold_slots(fby_cache_t *cache, fby_hold_t hold, uint32_t group, uint64_t from, uint64_t to, const void **out)
+int fby_local_hold_slots(fby_cache_t *cache, fby_hold_t hold, uint32_t group, uint64_t from, uint64_t to,
+                         const void **out)
 {
     fby_runtime_t *runtime;
     fby_core_hold_info_t info;
@@ -140,7 +142,7 @@ int fby_hold_slots(fby_cache_t *cache, fby_hold_t hold, uint32_t group, uint64_t
     return fby_call_end(cache, hold_slots(runtime, hold, group, (uint32_t)from, (uint32_t)to, out));
 }
 
-int fby_hold_trim(fby_cache_t *cache, fby_hold_t hold, uint64_t tokens, uint64_t *now_tokens)
+int fby_local_hold_trim(fby_cache_t *cache, fby_hold_t hold, uint64_t tokens, uint64_t *now_tokens)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;
@@ -158,7 +160,7 @@ int fby_hold_trim(fby_cache_t *cache, fby_hold_t hold, uint64_t tokens, uint64_t
     return fby_call_end(cache, fby_call_about(rc, "hold", hold));
 }
 
-int fby_hold_readers(fby_cache_t *cache, fby_hold_t hold, uint32_t add)
+int fby_local_hold_readers(fby_cache_t *cache, fby_hold_t hold, uint32_t add)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin(cache, &runtime);
@@ -171,7 +173,7 @@ int fby_hold_readers(fby_cache_t *cache, fby_hold_t hold, uint32_t add)
     return fby_call_end(cache, fby_call_about(rc, "hold", hold));
 }
 
-int fby_hold_release(fby_cache_t *cache, fby_hold_t hold)
+int fby_local_hold_release(fby_cache_t *cache, fby_hold_t hold)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;

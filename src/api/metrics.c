@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "api/metrics_table.h"
 #include "api/moment.h"
 
@@ -246,7 +247,7 @@ static int moment_text(const fby_moment_t *moment, char *text, size_t capacity, 
     return 0;
 }
 
-int fby_cache_metrics(fby_cache_t *cache, char *text, size_t capacity, size_t *needed)
+int fby_local_cache_metrics(fby_cache_t *cache, char *text, size_t capacity, size_t *needed)
 {
     fby_runtime_t *runtime;
     fby_moment_t moment;

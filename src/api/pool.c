@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "forebay/rank.h"
 
 static void describe(const fby_runtime_t *runtime, fby_pool_t *pool)
@@ -22,7 +23,7 @@ static void describe(const fby_runtime_t *runtime, fby_pool_t *pool)
     memcpy(pool->fingerprint, runtime->keyring->hasher.fingerprint, sizeof(pool->fingerprint));
 }
 
-int fby_cache_pool(fby_cache_t *cache, fby_pool_t *pool)
+int fby_local_cache_pool(fby_cache_t *cache, fby_pool_t *pool)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin(cache, &runtime);
@@ -89,24 +90,25 @@ static int to_places(fby_cache_t *cache, const void *const *address, uint64_t n,
     return fby_call_end(cache, 0);
 }
 
-int fby_hold_places(fby_cache_t *cache, fby_hold_t hold, uint32_t group, uint64_t from, uint64_t to, uint64_t *out)
+int fby_local_hold_places(fby_cache_t *cache, fby_hold_t hold, uint32_t group, uint64_t from, uint64_t to,
+                          uint64_t *out)
 {
     int rc = 0;
     const void **list = addresses(from, to, out, &rc);
     if (list != NULL) {
-        rc = fby_hold_slots(cache, hold, group, from, to, list);
+        rc = fby_local_hold_slots(cache, hold, group, from, to, list);
         rc = rc == 0 ? to_places(cache, list, to - from, out) : rc;
     }
     free(list);
     return rc;
 }
 
-int fby_put_places(fby_cache_t *cache, fby_put_t put, uint32_t group, uint64_t from, uint64_t to, uint64_t *out)
+int fby_local_put_places(fby_cache_t *cache, fby_put_t put, uint32_t group, uint64_t from, uint64_t to, uint64_t *out)
 {
     int rc = 0;
     const void **list = addresses(from, to, out, &rc);
     if (list != NULL) {
-        rc = fby_put_slots(cache, put, group, from, to, (void **)(uintptr_t)list);
+        rc = fby_local_put_slots(cache, put, group, from, to, (void **)(uintptr_t)list);
         rc = rc == 0 ? to_places(cache, list, to - from, out) : rc;
     }
     free(list);

@@ -1,20 +1,17 @@
 /* put.c - the public calls on puts. */
 #include <errno.h>
+#include <unistd.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "api/sequence.h"
+#include "runtime/put_publish.h"
 #include "stores/object.h"
-
-static fby_put_record_t *record_of(const fby_runtime_t *runtime, fby_put_t put)
-{
-    uint64_t *value = fby_handles_find(&runtime->puts, put);
-    return value != NULL ? (fby_put_record_t *)(uintptr_t)*value : NULL;
-}
 
 /* What stands against changing a put now. Under the lock. */
 static int put_is_busy(const fby_runtime_t *runtime, fby_put_t put)
 {
-    const fby_put_record_t *record = record_of(runtime, put);
+    const fby_put_record_t *record = fby_put_record(runtime, put);
     if (record == NULL) {
         return FBY_E_STALE;
     }
@@ -54,7 +51,11 @@ static int put_stage(fby_runtime_t *runtime, fby_seq_t *seq, const put_range_t *
         record->to = info.staged_to;
         record->end =
             info.staged_to > info.staged_from ? info.staged_to : FBY_MIN(info.first_missing, (uint32_t)range->to);
-        unused = record_of(runtime, *put);
+        unused = fby_put_record(runtime, *put);
+        if (unused != NULL) {
+            record->fds = unused->fds;
+            unused->fds = NULL;
+        }
         (void)fby_handles_set(&runtime->puts, *put, (uint64_t)(uintptr_t)record);
     }
     fby_leave(runtime, &actions);
@@ -83,8 +84,8 @@ static int range_check(const fby_seq_t *seq, const put_range_t *range)
     return 0;
 }
 
-int fby_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block, uint64_t to_block, fby_put_t *out,
-                  uint64_t *first_missing, uint64_t *staged_from, uint64_t *staged_to)
+int fby_local_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block, uint64_t to_block, fby_put_t *out,
+                        uint64_t *first_missing, uint64_t *staged_from, uint64_t *staged_to)
 {
     fby_runtime_t *runtime;
     const put_range_t range = {from_block, to_block, first_missing, staged_from, staged_to};
@@ -102,8 +103,8 @@ int fby_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block, uint6
     return fby_call_end(cache, rc);
 }
 
-int fby_put_next(fby_cache_t *cache, fby_put_t put, fby_seq_t *seq, uint64_t from_block, uint64_t to_block,
-                 uint64_t *first_missing, uint64_t *staged_from, uint64_t *staged_to)
+int fby_local_put_next(fby_cache_t *cache, fby_put_t put, fby_seq_t *seq, uint64_t from_block, uint64_t to_block,
+                       uint64_t *first_missing, uint64_t *staged_from, uint64_t *staged_to)
 {
     fby_runtime_t *runtime;
     const put_range_t range = {from_block, to_block, first_missing, staged_from, staged_to};
@@ -117,7 +118,7 @@ int fby_put_next(fby_cache_t *cache, fby_put_t put, fby_seq_t *seq, uint64_t fro
     return fby_call_end(cache, rc);
 }
 
-int fby_put_slots(fby_cache_t *cache, fby_put_t put, uint32_t group, uint64_t from, uint64_t to, void **out)
+int fby_local_put_slots(fby_cache_t *cache, fby_put_t put, uint32_t group, uint64_t from, uint64_t to, void **out)
 {
     fby_runtime_t *runtime;
     uint32_t slots[FBY_STEP_BLOCKS];
@@ -193,42 +194,10 @@ static int put_seal(fby_runtime_t *runtime, fby_put_t put, const fby_put_record_
     return 0;
 }
 
-static int put_publish(fby_runtime_t *runtime, fby_put_t put, uint32_t valid, fby_put_result_t *result)
-{
-    int rc;
-    do {
-        fby_actions_t actions;
-        uint64_t now = fby_enter(runtime, &actions);
-        rc = fby_core_put_commit(runtime->core, now, put, valid, result);
-        fby_leave(runtime, &actions);
-    } while (rc == -EAGAIN);
-    return rc;
-}
-
-static int put_commit(fby_runtime_t *runtime, fby_put_t put, uint32_t valid, fby_put_result_t *result)
-{
-    pthread_mutex_lock(&runtime->lock);
-    fby_put_record_t *record = record_of(runtime, put);
-    int rc = put_is_busy(runtime, put);
-    if (rc == 0) {
-        record->busy = true;
-    }
-    pthread_mutex_unlock(&runtime->lock);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = put_seal(runtime, put, record, valid);
-    rc = rc == 0 ? put_publish(runtime, put, valid, result) : rc;
-    pthread_mutex_lock(&runtime->lock);
-    record->busy = false;
-    pthread_mutex_unlock(&runtime->lock);
-    return rc;
-}
-
-int fby_put_commit(fby_cache_t *cache, fby_put_t put, uint64_t valid_tokens, fby_put_result_t *result)
+int fby_local_put_commit(fby_cache_t *cache, fby_put_t put, uint64_t valid_tokens, fby_put_result_t *result)
 {
     fby_runtime_t *runtime;
-    fby_put_result_t full = {.size = sizeof(full)};
+    fby_put_result_t full;
     int rc = fby_call_begin(cache, &runtime);
     if (rc != 0) {
         return rc;
@@ -236,8 +205,7 @@ int fby_put_commit(fby_cache_t *cache, fby_put_t put, uint64_t valid_tokens, fby
     if (result != NULL && fby_call_sized("result", result) != 0) {
         return fby_call_end(cache, -EINVAL);
     }
-    uint64_t valid = valid_tokens / runtime->settings.model.block_tokens;
-    rc = put_commit(runtime, put, (uint32_t)FBY_MIN(valid, (uint64_t)FBY_NONE - 1), &full);
+    rc = fby_put_publish_with(runtime, put, valid_tokens, put_seal, &full);
     if (rc == 0 && result != NULL) {
         fby_call_output(result, &full, sizeof(full));
     }
@@ -269,7 +237,7 @@ static int put_wait(fby_runtime_t *runtime, fby_put_t put, uint64_t timeout_ns, 
     return rc;
 }
 
-int fby_put_wait_store(fby_cache_t *cache, fby_put_t put, double timeout_s, uint64_t *stored, uint64_t *failed)
+int fby_local_put_wait_store(fby_cache_t *cache, fby_put_t put, double timeout_s, uint64_t *stored, uint64_t *failed)
 {
     fby_runtime_t *runtime;
     uint64_t timeout_ns, ok = 0, bad = 0;
@@ -290,7 +258,39 @@ int fby_put_wait_store(fby_cache_t *cache, fby_put_t put, double timeout_s, uint
     return fby_call_end(cache, rc);
 }
 
-int fby_put_release(fby_cache_t *cache, fby_put_t put)
+int fby_local_put_event_fd(fby_cache_t *cache, fby_put_t put)
+{
+    fby_runtime_t *runtime;
+    fby_actions_t actions;
+    fby_event_fd_t *ours = NULL;
+    uint64_t outstanding, stored, failed;
+    int theirs = -1;
+    int rc = fby_call_begin(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fby_event_fd_create(&ours, &theirs);
+    if (rc != 0) {
+        return fby_call_end(cache, fby_call_about(rc, "descriptor for put", put));
+    }
+    (void)fby_enter(runtime, &actions);
+    fby_put_record_t *record = fby_put_record(runtime, put);
+    rc = record == NULL ? FBY_E_STALE : fby_core_put_writes(runtime->core, put, &outstanding, &stored, &failed);
+    if (rc == 0 && outstanding > 0) {
+        ours->next = record->fds;
+        record->fds = ours;
+        ours = NULL;
+    }
+    fby_leave(runtime, &actions);
+    fby_event_fds_end(ours); /* nothing is outstanding: readable at once */
+    if (rc != 0) {
+        close(theirs);
+        return fby_call_end(cache, fby_call_about(rc, "put", put));
+    }
+    return fby_call_end(cache, theirs);
+}
+
+int fby_local_put_release(fby_cache_t *cache, fby_put_t put)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;
@@ -304,13 +304,14 @@ int fby_put_release(fby_cache_t *cache, fby_put_t put)
     if (rc == 0) {
         rc = fby_core_put_end(runtime->core, now, put);
         record = (fby_put_record_t *)(uintptr_t)fby_handles_remove(&runtime->puts, put);
+        fby_event_fds_move(&record->fds, &actions.fds);
     }
     fby_leave(runtime, &actions);
     fby_put_record_free(record);
     return fby_call_end(cache, fby_call_about(rc, "put", put));
 }
 
-int fby_put_abort(fby_cache_t *cache, fby_put_t put)
+int fby_local_put_abort(fby_cache_t *cache, fby_put_t put)
 {
-    return fby_put_release(cache, put);
+    return fby_local_put_release(cache, put);
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/call.h"
+#include "api/calls.h"
 #include "api/sequence.h"
 
 /* ---- Options ---------------------------------------------------------------------------------------------------- */
@@ -116,7 +117,8 @@ static int session_start(fby_runtime_t *runtime, fby_seq_t *seq, const fby_sessi
     return 0;
 }
 
-int fby_session_start(fby_cache_t *cache, fby_seq_t *seq, const fby_session_options_t *options, fby_session_t *out)
+int fby_local_session_start(fby_cache_t *cache, fby_seq_t *seq, const fby_session_options_t *options,
+                            fby_session_t *out)
 {
     fby_runtime_t *runtime;
     fby_session_options_t full;
@@ -136,18 +138,10 @@ int fby_session_start(fby_cache_t *cache, fby_seq_t *seq, const fby_session_opti
 /* Lock-free. */
 static int session_poll(const fby_runtime_t *runtime, fby_session_t session, fby_snapshot_t *snapshot)
 {
-    uint32_t slot;
-    if (!fby_core_session_slot(runtime->core, session, &slot)) {
-        return FBY_E_STALE;
-    }
-    if (!fby_core_handle_is_of(session, atomic_load_explicit(&runtime->generation, memory_order_acquire))) {
-        return FBY_E_STALE; /* of before a reset */
-    }
-    fby_latch_read(&runtime->latches[slot], snapshot);
-    return snapshot->handle == session ? 0 : FBY_E_STALE;
+    return fby_board_poll(runtime->board, FBY_BOARD_ANY, session, snapshot);
 }
 
-int fby_session_poll(fby_cache_t *cache, fby_session_t session, fby_snapshot_t *snapshot)
+int fby_local_session_poll(fby_cache_t *cache, fby_session_t session, fby_snapshot_t *snapshot)
 {
     fby_runtime_t *runtime;
     fby_snapshot_t full;
@@ -191,8 +185,8 @@ static void signal_demands(fby_runtime_t *runtime, const fby_session_t *sessions
     }
 }
 
-int fby_session_progress(fby_cache_t *cache, const fby_session_t *sessions, const uint8_t *demand, size_t n,
-                         fby_snapshot_t *snapshots)
+int fby_local_session_progress(fby_cache_t *cache, const fby_session_t *sessions, const uint8_t *demand, size_t n,
+                               fby_snapshot_t *snapshots)
 {
     fby_runtime_t *runtime;
     int rc = fby_call_begin(cache, &runtime);
@@ -239,22 +233,22 @@ static int session_call(fby_cache_t *cache, fby_session_t session, session_verb 
     return fby_call_end(cache, fby_call_about(rc, "session", session));
 }
 
-int fby_session_demand(fby_cache_t *cache, fby_session_t session)
+int fby_local_session_demand(fby_cache_t *cache, fby_session_t session)
 {
     return session_call(cache, session, fby_core_session_demand);
 }
 
-int fby_session_stop(fby_cache_t *cache, fby_session_t session)
+int fby_local_session_stop(fby_cache_t *cache, fby_session_t session)
 {
     return session_call(cache, session, fby_core_session_stop);
 }
 
-int fby_session_release(fby_cache_t *cache, fby_session_t session)
+int fby_local_session_release(fby_cache_t *cache, fby_session_t session)
 {
     return session_call(cache, session, fby_core_session_release);
 }
 
-int fby_session_take(fby_cache_t *cache, fby_session_t session, fby_hold_t *out)
+int fby_local_session_take(fby_cache_t *cache, fby_session_t session, fby_hold_t *out)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;
@@ -303,7 +297,7 @@ static int session_wait(fby_runtime_t *runtime, fby_session_t session, uint64_t 
     return rc;
 }
 
-int fby_session_wait(fby_cache_t *cache, fby_session_t session, double timeout_s, fby_snapshot_t *snapshot)
+int fby_local_session_wait(fby_cache_t *cache, fby_session_t session, double timeout_s, fby_snapshot_t *snapshot)
 {
     fby_runtime_t *runtime;
     fby_snapshot_t full;
@@ -323,11 +317,11 @@ int fby_session_wait(fby_cache_t *cache, fby_session_t session, double timeout_s
     return fby_call_end(cache, rc);
 }
 
-int fby_session_event_fd(fby_cache_t *cache, fby_session_t session)
+int fby_local_session_event_fd(fby_cache_t *cache, fby_session_t session)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;
-    fby_session_fd_t *ours = NULL;
+    fby_event_fd_t *ours = NULL;
     fby_snapshot_t full;
     int theirs = -1;
     uint32_t slot;
@@ -335,7 +329,7 @@ int fby_session_event_fd(fby_cache_t *cache, fby_session_t session)
     if (rc != 0) {
         return rc;
     }
-    rc = fby_session_fd_create(&ours, &theirs);
+    rc = fby_event_fd_create(&ours, &theirs);
     if (rc != 0) {
         return fby_call_end(cache, fby_call_about(rc, "descriptor for session", session));
     }
@@ -348,7 +342,7 @@ int fby_session_event_fd(fby_cache_t *cache, fby_session_t session)
         ours = NULL;
     }
     fby_leave(runtime, &actions);
-    fby_session_fds_end(ours); /* answered already: readable at once */
+    fby_event_fds_end(ours); /* answered already: readable at once */
     if (rc != 0) {
         close(theirs);
         return fby_call_end(cache, fby_call_about(rc, "session", session));

@@ -29,19 +29,20 @@ static fby_config_t *read_config(const char *command, const char *path)
 /* Settings that are right but do nothing. */
 static void collect_notes(const fby_config_t *config, const char *notes[4], size_t *count)
 {
-    const char *enabled, *policy, *listen;
+    const char *enabled, *policy, *listen, *mode;
     *count = 0;
     if (fby_config_get(config, "prefetch.enabled", &enabled, NULL) != 0 ||
         fby_config_get(config, "prefetch.policy", &policy, NULL) != 0 ||
-        fby_config_get(config, "server.listen", &listen, NULL) != 0) {
+        fby_config_get(config, "server.listen", &listen, NULL) != 0 ||
+        fby_config_get(config, "server.mode", NULL, &mode) != 0) {
         return;
     }
     if (strcmp(enabled, "false") == 0 && strcmp(policy, "wait_complete") != 0) {
         notes[(*count)++] =
             "prefetch.enabled is false: sessions under this prefetch.policy will be refused with NOT_ENABLED";
     }
-    if (strcmp(listen, "off") != 0) {
-        notes[(*count)++] = "server.listen is reserved: this version has no server";
+    if (strcmp(listen, "off") == 0 && strcmp(mode, "default") != 0) {
+        notes[(*count)++] = "server.listen is off: server.mode does nothing";
     }
 }
 

@@ -42,7 +42,7 @@ typedef struct fby_actions {
     bool make_timer, make_inline;
     /* things to finish */
     bool fence; /* calls of agents whose limits fired */
-    fby_session_fd_t *fds;
+    fby_event_fd_t *fds;
     fby_seq_data_t *dead;
     uint32_t signals;
     fby_subscription_t *signal[FBY_MOST_SUBSCRIPTIONS];

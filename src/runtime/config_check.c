@@ -1,6 +1,7 @@
 /* config_check.c - what single values cannot show: missing fields and contradictions. Allocates nothing. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -180,10 +181,53 @@ static int check_metrics(const facts_t *facts)
     return 0;
 }
 
+/* "own" gives no numbers; "any" is not for this function. False: it is no list. */
+bool fby_uids_parse(const char *text, uint32_t *uids, uint32_t most, uint32_t *count)
+{
+    *count = 0;
+    if (strcmp(text, "own") == 0) {
+        return true;
+    }
+    do {
+        char *end;
+        if (*text < '0' || *text > '9' || *count == most) {
+            return false;
+        }
+        unsigned long long uid = strtoull(text, &end, 10);
+        if (uid > UINT32_MAX || (*end != ',' && *end != '\0')) {
+            return false;
+        }
+        uids[(*count)++] = (uint32_t)uid;
+        text = *end == ',' ? end + 1 : NULL;
+    } while (text != NULL);
+    return true;
+}
+
+static int check_server(const facts_t *facts)
+{
+    const char *listen = fby_config_text(facts->config, FBY_KEY_SERVER_LISTEN, NULL);
+    const char *mode = fby_config_text(facts->config, FBY_KEY_SERVER_MODE, NULL);
+    const char *users = fby_config_text(facts->config, FBY_KEY_SERVER_ALLOW_UIDS, NULL);
+    uint32_t uids[FBY_MOST_UIDS], count;
+    if (strcmp(listen, "off") != 0 && (*listen != '/' || strlen(listen) > FBY_MOST_SOCKET_PATH)) {
+        return contradiction(facts, FBY_KEY_SERVER_LISTEN,
+                             "is no socket; accepted: off, or an absolute path of at most 91 bytes");
+    }
+    if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) < 3 || strtoul(mode, NULL, 8) > 0777) {
+        return contradiction(facts, FBY_KEY_SERVER_MODE, "is no mode; accepted: octal digits from 000 to 0777");
+    }
+    if (strcmp(users, "any") != 0 && !fby_uids_parse(users, uids, FBY_MOST_UIDS, &count)) {
+        return contradiction(facts, FBY_KEY_SERVER_ALLOW_UIDS,
+                             "names no users; accepted: own, any, or up to 16 numbers separated by commas");
+    }
+    return 0;
+}
+
 int fby_config_check(const fby_config_t *config)
 {
-    static int (*const checks[])(const facts_t *) = {check_model,    check_keys,  check_pool,
-                                                     check_prefetch, check_store, check_metrics};
+    static int (*const checks[])(const facts_t *) = {
+        check_model, check_keys, check_pool, check_prefetch, check_store, check_server, check_metrics,
+    };
     facts_t facts = {.config = config};
     int status = check_missing(config);
     if (status != 0) {

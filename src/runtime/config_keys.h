@@ -125,7 +125,27 @@
       NULL, "longest time between probes")                                                                             \
     X(STORE_NEGATIVE_TTL_S, "store.negative_ttl_s", TIME, store.negative_ttl_ns, "5", 0, 0, NULL,                      \
       "how long a key that was promised and failed is not asked for again")                                            \
-    X(SERVER_LISTEN, "server.listen", TEXT, server.listen, "off", 0, 0, NULL, "reserved: socket of the server")        \
+    X(SERVER_LISTEN, "server.listen", TEXT, server.listen, "off", 0, 0, NULL,                                          \
+      "path of a Unix socket on which this cache answers other processes")                                             \
+    X(SERVER_MODE, "server.mode", TEXT, server.mode, "0600", 0, 0, NULL, "mode of that socket, in octal digits")       \
+    X(SERVER_ALLOW_UIDS, "server.allow_uids", TEXT, server.allow_uids, "own", 0, 0, NULL,                              \
+      "users that may connect: own (this one and root), any, or numbers separated by commas")                          \
+    X(SERVER_MAX_CLIENTS, "server.max_clients", U32, server.max_clients, "1024", 1, 65536, NULL,                       \
+      "connections at once")                                                                                           \
+    X(SERVER_CLIENT_SESSIONS, "server.client_sessions", U32, server.client_sessions, "4096", 1, 1048576, NULL,         \
+      "sessions of one connection that have not ended")                                                                \
+    X(SERVER_CLIENT_HOLDS, "server.client_holds", U32, server.client_holds, "4096", 1, 1048576, NULL,                  \
+      "holds of one connection")                                                                                       \
+    X(SERVER_CLIENT_PUTS, "server.client_puts", U32, server.client_puts, "1024", 1, 1048576, NULL,                     \
+      "puts of one connection")                                                                                        \
+    X(SERVER_CLIENT_PINNED_BYTES, "server.client_pinned_bytes", SIZE, server.client_pinned_bytes, "1TiB", 1,           \
+      FBY_MOST_BYTES, NULL, "what the holds of one connection may cover, each counted in full")                        \
+    X(SERVER_CLIENT_SEQUENCE_BYTES, "server.client_sequence_bytes", SIZE, server.client_sequence_bytes, "64MiB",       \
+      1048576, FBY_MOST_BYTES, NULL, "hashes that are kept for one connection; the least recently used go first")      \
+    X(SERVER_STOP_LIMIT_S, "server.stop_limit_s", TIME, server.stop_limit_ns, "10", 0, 0, NULL,                        \
+      "how long a graceful stop waits for sessions under way")                                                         \
+    X(SERVER_ALLOW_CHECK, "server.allow_check", BOOL, server.allow_check, "false", 0, 0, NULL,                         \
+      "clients may ask for fby_cache_check, which stops everybody; for tests")                                         \
     X(METRICS_LISTEN, "metrics.listen", TEXT, metrics.listen, "off", 0, 0, NULL,                                       \
       "HOST:PORT of the pages /metrics and /health")                                                                   \
     X(LOG_LEVEL, "log.level", ENUM, log.level, "info", 0, 0, log_level_names, "least severe line that is written")     \

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "runtime/put_publish.h"
 #include "runtime/runtime.h"
 
 enum { LINE_INTERVAL_MS = 100 };
@@ -114,13 +115,7 @@ static void wake_session(fby_runtime_t *runtime, fby_session_t session)
     } else {
         actions->wake_all = true;
     }
-    fby_session_fd_t **fds = &runtime->sessions[slot].fds;
-    while (*fds != NULL) {
-        fby_session_fd_t *fd = *fds;
-        *fds = fd->next;
-        fd->next = actions->fds;
-        actions->fds = fd;
-    }
+    fby_event_fds_move(&runtime->sessions[slot].fds, &actions->fds);
 }
 
 static void tell_subscribers(fby_runtime_t *runtime, const fby_event_t *event)
@@ -205,6 +200,14 @@ static void quarantine_over(fby_runtime_t *runtime, uint64_t now)
     }
 }
 
+static void put_stored(fby_runtime_t *runtime, fby_put_t put)
+{
+    fby_put_record_t *record = fby_put_record(runtime, put);
+    if (record != NULL) {
+        fby_event_fds_move(&record->fds, &runtime->actions->fds);
+    }
+}
+
 void fby_runtime_emit(void *arg, const fby_core_event_t *event)
 {
     fby_runtime_t *runtime = arg;
@@ -234,14 +237,34 @@ void fby_runtime_emit(void *arg, const fby_core_event_t *event)
         break;
     case FBY_CORE_PUT_STORED:
         runtime->actions->wake_puts = true;
+        put_stored(runtime, event->handle);
         break;
     case FBY_CORE_RESET_DONE:
         runtime->actions->wake_reset = true;
+        fby_event_fds_move(&runtime->reset_fds, &runtime->actions->fds);
         break;
     case FBY_CORE_QUARANTINE_OVER:
         quarantine_over(runtime, fby_clock_now(&fby_clock_monotonic));
         break;
     }
+}
+
+int fby_runtime_reset_fd(fby_runtime_t *runtime)
+{
+    fby_actions_t actions;
+    fby_event_fd_t *ours;
+    int theirs;
+    int rc = fby_event_fd_create(&ours, &theirs);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)fby_enter(runtime, &actions);
+    if (fby_core_resetting(runtime->core) && !runtime->closing && !fby_is_poisoned(runtime)) {
+        fby_event_fds_move(&ours, &runtime->reset_fds);
+    }
+    fby_leave(runtime, &actions);
+    fby_event_fds_end(ours);
+    return theirs;
 }
 
 /* ---- What goes wrong -------------------------------------------------------------------------------------------- */
@@ -263,6 +286,7 @@ void fby_runtime_poison(fby_runtime_t *runtime, const char *why)
     }
     strncpy(runtime->poison, why, sizeof(runtime->poison) - 1);
     atomic_store_explicit(&runtime->poisoned, true, memory_order_relaxed);
+    atomic_store_explicit(&runtime->board->poisoned, 1, memory_order_release);
     fby_actions_t *actions = runtime->actions;
     actions->say_poisoned = actions->wake_all = actions->wake_puts = actions->wake_reset = actions->wake_close = true;
 }

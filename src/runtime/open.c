@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "agent/host.h"
@@ -28,6 +29,11 @@ enum {
 };
 
 static _Atomic uint64_t cache_ids;
+
+uint64_t fby_cache_number(void)
+{
+    return atomic_fetch_add(&cache_ids, 1) + 1;
+}
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
@@ -352,6 +358,16 @@ static int index_open(fby_runtime_t *runtime, fby_index_t **out)
     return rc;
 }
 
+/* Handles of another cache, or of a server that was here before, are nobody's here: they begin somewhere else each time. */
+static uint32_t handle_seed(void)
+{
+    uint32_t seed;
+    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != (ssize_t)sizeof(seed)) {
+        seed = (uint32_t)fby_clock_now(&fby_clock_monotonic) * UINT32_C(2654435761) + (uint32_t)getpid();
+    }
+    return seed;
+}
+
 static int core_open(fby_runtime_t *runtime)
 {
     fby_core_config_t config;
@@ -362,16 +378,19 @@ static int core_open(fby_runtime_t *runtime)
     }
     fby_core_config_defaults(&config);
     runtime->session_slots = config.session_slots;
-    rc = pages_get(&runtime->latch_memory, (size_t)config.session_slots * sizeof(fby_latch_t), "snapshots");
+    rc = fby_board_open(config.session_slots, &runtime->board, &runtime->board_fd);
     if (rc != 0) {
         return rc;
     }
-    runtime->latches = config.latches = runtime->latch_memory.base;
+    config.latches = runtime->board->latch;
+    config.handle_seed = handle_seed();
+    atomic_store_explicit(&runtime->board->generation, config.handle_seed, memory_order_relaxed);
     rc = pages_get(&runtime->core_memory, fby_core_bytes(&config), "core");
     if (rc != 0) {
         return rc;
     }
     runtime->core = fby_core_init(&config, runtime->core_memory.base);
+    atomic_store_explicit(&runtime->board->epoch, config.epoch, memory_order_release);
     runtime->sessions = calloc(config.session_slots, sizeof(*runtime->sessions));
     if (runtime->sessions == NULL) {
         return -ENOMEM;
@@ -432,8 +451,8 @@ int fby_runtime_open(const fby_config_t *config, fby_runtime_t **out)
     }
     const fby_settings_t *settings = &runtime->settings;
     fby_log_setup(settings->log.level, settings->log.format, STDERR_FILENO);
-    runtime->id = atomic_fetch_add(&cache_ids, 1) + 1;
-    runtime->region.fd = -1;
+    runtime->id = fby_cache_number();
+    runtime->region.fd = runtime->board_fd = -1;
     runtime->timer_armed = runtime->query_due = FBY_NEVER;
     for (uint32_t g = 0; g < settings->model.groups; g++) {
         runtime->object_bytes[g] = settings->model.group[g].payload_bytes + FBY_TRAILER_BYTES;
@@ -472,7 +491,7 @@ void fby_runtime_free(fby_runtime_t *runtime)
     }
     free(runtime->sessions);
     pages_free(&runtime->core_memory);
-    pages_free(&runtime->latch_memory);
+    fby_board_close(runtime->board, runtime->board_fd);
     pages_free(&runtime->index_memory);
     pages_free(&runtime->slots_memory);
     fby_region_close(&runtime->region);

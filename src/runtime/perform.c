@@ -43,7 +43,7 @@ static void perform_wakes(fby_runtime_t *runtime, const fby_actions_t *actions)
 
 static void perform_signals(const fby_actions_t *actions)
 {
-    fby_session_fds_end(actions->fds);
+    fby_event_fds_end(actions->fds);
     for (uint32_t i = 0; i < actions->signals; i++) {
         fby_subscription_signal(actions->signal[i]);
         fby_subscription_unref(actions->signal[i]);

@@ -1,49 +1,50 @@
 #include "runtime/records.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-int fby_session_fd_create(fby_session_fd_t **out, int *theirs)
+int fby_event_fd_create(fby_event_fd_t **out, int *theirs)
 {
-    fby_session_fd_t *fd = calloc(1, sizeof(*fd));
+    int pair[2];
+    fby_event_fd_t *fd = calloc(1, sizeof(*fd));
     if (fd == NULL) {
         return -ENOMEM;
     }
-    int rc = 0;
-    fd->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd->fd < 0) {
-        rc = -errno;
-        goto no_fd;
+    /* A pair of sockets: the caller may close its end at any time, and it becomes readable when this process dies, too. */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+        int rc = -errno;
+        free(fd);
+        return rc;
     }
-    /* The caller may close its own at any time: ours must never become somebody else's file. */
-    *theirs = fcntl(fd->fd, F_DUPFD_CLOEXEC, 0);
-    if (*theirs < 0) {
-        rc = -errno;
-        goto no_dup;
-    }
+    fd->fd = pair[0];
+    *theirs = pair[1];
     *out = fd;
     return 0;
-
-no_dup:
-    close(fd->fd);
-no_fd:
-    free(fd);
-    return rc;
 }
 
-void fby_session_fds_end(fby_session_fd_t *list)
+/* The other end may read the word; readable it stays, since this end is closed. */
+void fby_event_fds_end(fby_event_fd_t *list)
 {
-    uint64_t one = 1;
+    const uint64_t one = 1;
     while (list != NULL) {
-        fby_session_fd_t *fd = list;
+        fby_event_fd_t *fd = list;
         list = fd->next;
-        (void)!write(fd->fd, &one, sizeof(one));
+        (void)send(fd->fd, &one, sizeof(one), MSG_NOSIGNAL);
         close(fd->fd);
         free(fd);
+    }
+}
+
+void fby_event_fds_move(fby_event_fd_t **from, fby_event_fd_t **to)
+{
+    while (*from != NULL) {
+        fby_event_fd_t *fd = *from;
+        *from = fd->next;
+        fd->next = *to;
+        *to = fd;
     }
 }
 
@@ -62,6 +63,7 @@ fby_put_record_t *fby_put_record_create(const fby_core_seq_t *view, const fby_ke
 void fby_put_record_free(fby_put_record_t *record)
 {
     if (record != NULL) {
+        fby_event_fds_end(record->fds);
         fby_seq_data_unref(record->data);
         free(record);
     }

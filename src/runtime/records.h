@@ -6,25 +6,28 @@
 #include "core/core.h"
 #include "runtime/seq.h"
 
-/* A descriptor of ours that becomes readable when a session is answered; the caller has another one of the same. */
-typedef struct fby_session_fd {
-    struct fby_session_fd *next;
+/* A descriptor of ours that becomes readable when something has happened, once; the caller has another one of the same. */
+typedef struct fby_event_fd {
+    struct fby_event_fd *next;
     int fd;
-} fby_session_fd_t;
+} fby_event_fd_t;
 
 /* Makes the pair: ours in *out, the caller's in *theirs. -errno. */
-int fby_session_fd_create(fby_session_fd_t **out, int *theirs);
+int fby_event_fd_create(fby_event_fd_t **out, int *theirs);
+/* All of one list to another: under the lock to those that are signalled after it. */
+void fby_event_fds_move(fby_event_fd_t **from, fby_event_fd_t **to);
 /* Signals every descriptor of the list, closes and frees it. */
-void fby_session_fds_end(fby_session_fd_t *list);
+void fby_event_fds_end(fby_event_fd_t *list);
 
 /* What sealing the slots of a put needs. */
 typedef struct fby_put_record {
     fby_seq_data_t *data; /* one reference */
     const fby_hash_t *hashes;
     uint8_t fingerprint[16];
-    uint32_t from, to; /* staged full blocks */
-    uint32_t end;      /* boundary whose trailing payloads are staged with them, or alone */
-    bool busy;         /* a commit is writing trailers: nothing else may be done to the put */
+    uint32_t from, to;   /* staged full blocks */
+    uint32_t end;        /* boundary whose trailing payloads are staged with them, or alone */
+    bool busy;           /* a commit is writing trailers: nothing else may be done to the put */
+    fby_event_fd_t *fds; /* for the end of its store writes */
 } fby_put_record_t;
 
 /* A reference of its own on the view's data. NULL: out of memory. */

@@ -23,6 +23,7 @@
 #include "forebay/store.h"
 #include "pool/region.h"
 #include "runtime/actions.h"
+#include "runtime/board.h"
 #include "runtime/breaker.h"
 #include "runtime/handles.h"
 #include "runtime/inline_lane.h"
@@ -36,7 +37,7 @@
 /* The runtime's part of a session, by the core's slot. */
 typedef struct fby_session_record {
     pthread_cond_t answered;
-    fby_session_fd_t *fds;
+    fby_event_fd_t *fds;
     fby_session_t handle; /* whom `about` is about */
     fby_session_about_t about;
 } fby_session_record_t;
@@ -57,8 +58,9 @@ struct fby_runtime {
     uint32_t object_bytes[FBY_MAX_GROUPS];
     fby_region_t region;
     fby_slots_t slots;
-    fby_pages_t slots_memory, index_memory, core_memory, latch_memory;
-    fby_latch_t *latches;
+    fby_pages_t slots_memory, index_memory, core_memory;
+    fby_board_t *board; /* snapshots and the generation, readable by other processes */
+    int board_fd;
     uint32_t session_slots;
     const fby_store_driver_t *driver;
     fby_store_t *store;
@@ -66,9 +68,8 @@ struct fby_runtime {
     bool inline_host;
     bool agents; /* the store is fby_store_agent: it runs in processes of its own */
     uint32_t batch;
-    _Atomic uint32_t generation; /* of the core: written under the lock at a reset, read by polls */
-    _Atomic bool poisoned;       /* never cleared */
-    char poison[160];            /* why; written once, before `poisoned` is seen */
+    _Atomic bool poisoned; /* never cleared */
+    char poison[160];      /* why; written once, before `poisoned` is seen */
 
     /* ---- guarded by lock ---- */
     pthread_mutex_t lock;
@@ -94,6 +95,7 @@ struct fby_runtime {
     uint64_t timer_armed; /* what the timekeeper sleeps until; 0: it is awake */
     uint32_t threads;     /* not yet past their last use of this structure */
 
+    fby_event_fd_t *reset_fds; /* for the end of the reset that is under way */
     fby_lane_pool_t pool[FBY_LANE_KINDS];
     fby_lane_t *lanes;  /* all, also those that left their loop */
     uint64_t tokens;    /* takes of jobs so far */
@@ -125,6 +127,11 @@ bool fby_wait(fby_runtime_t *runtime, fby_actions_t *actions, pthread_cond_t *co
 void fby_runtime_emit(void *runtime, const fby_core_event_t *event);
 /* Before the core's reset, in the same critical section: what subscribers hear later is of the new generation. */
 void fby_runtime_tell_reset(fby_runtime_t *runtime);
+/* A descriptor, the caller's to close, that becomes readable when no reset is under way any more (or the cache closes);
+   readable at once when none is. -errno. */
+int fby_runtime_reset_fd(fby_runtime_t *runtime);
+/* A number for a cache, or a connection to one, that no other in this process has. */
+uint64_t fby_cache_number(void);
 /* A condition that counts in CLOCK_MONOTONIC. */
 int fby_condition_init(pthread_cond_t *condition);
 

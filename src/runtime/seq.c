@@ -14,10 +14,30 @@ struct fby_seq {
     fby_seq_data_t *data;
     size_t blocks;
     uint64_t tokens;
+    uint64_t serial;     /* no other sequence of this process has it */
     fby_hash_t root;     /* h[-1] */
     uint32_t tail_count; /* tokens behind the last whole block */
     uint32_t tail[];     /* block_tokens of them fit */
 };
+
+static _Atomic uint64_t serials;
+
+int fby_keyring_adopt(const fby_hasher_t *hasher, uint64_t epoch, uint32_t block_tokens, uint32_t groups,
+                      uint64_t cache_id, fby_keyring_t **out)
+{
+    fby_keyring_t *keyring = calloc(1, sizeof(*keyring));
+    if (keyring == NULL) {
+        return -ENOMEM;
+    }
+    atomic_init(&keyring->refs, 1);
+    keyring->hasher = *hasher;
+    keyring->epoch = epoch;
+    keyring->block_tokens = block_tokens;
+    keyring->groups = groups;
+    keyring->cache_id = cache_id;
+    *out = keyring;
+    return 0;
+}
 
 int fby_keyring_create(const fby_fingerprint_fields_t *model, fby_hash_kind_t kind, const void *secret,
                        size_t secret_length, uint64_t cache_id, fby_keyring_t **out)
@@ -190,15 +210,25 @@ static int seq_grow(fby_seq_t *seq, const uint32_t *tokens, size_t n)
     return 0;
 }
 
+/* One without tokens. NULL: out of memory. */
+static fby_seq_t *seq_create(fby_keyring_t *keyring, uint32_t tail_tokens)
+{
+    fby_seq_t *seq = calloc(1, sizeof(*seq) + (size_t)tail_tokens * sizeof(uint32_t));
+    if (seq != NULL) {
+        atomic_init(&seq->refs, 1);
+        seq->keyring = fby_keyring_ref(keyring);
+        seq->serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
+    }
+    return seq;
+}
+
 int fby_seq_make(fby_keyring_t *keyring, const uint32_t *tokens, size_t n, const fby_ns_part_t *ns, size_t ns_parts,
                  fby_seq_t **out)
 {
-    fby_seq_t *seq = calloc(1, sizeof(*seq) + (size_t)keyring->block_tokens * sizeof(uint32_t));
+    fby_seq_t *seq = seq_create(keyring, keyring->block_tokens);
     if (seq == NULL) {
         return -ENOMEM;
     }
-    atomic_init(&seq->refs, 1);
-    seq->keyring = fby_keyring_ref(keyring);
     int rc = fby_chain_root(&keyring->hasher, ns, ns_parts, &seq->root);
     if (rc == 0) {
         rc = seq_grow(seq, tokens, n);
@@ -209,6 +239,53 @@ int fby_seq_make(fby_keyring_t *keyring, const uint32_t *tokens, size_t n, const
     }
     *out = seq;
     return 0;
+}
+
+/* ---- Whose hashes come from elsewhere --------------------------------------------------------------------------- */
+
+int fby_seq_make_hashed(fby_keyring_t *keyring, fby_seq_t **out)
+{
+    fby_seq_t *seq = seq_create(keyring, 0);
+    int rc = seq != NULL ? seq_reserve(seq, 0) : -ENOMEM;
+    if (rc != 0) {
+        fby_seq_unref(seq);
+        return rc;
+    }
+    *out = seq;
+    return 0;
+}
+
+int fby_seq_extend_hashed(fby_seq_t *seq, size_t from, const fby_hash_t *hashes, size_t count, size_t tokens)
+{
+    uint32_t block_tokens = seq->keyring->block_tokens;
+    size_t blocks = FBY_MAX(seq->blocks, from + count);
+    if (from > seq->blocks || count > MOST_BLOCKS || blocks > MOST_BLOCKS || tokens / block_tokens != blocks ||
+        tokens < seq->tokens) {
+        fby_error_set("hashes of blocks [%zu, %zu) with %zu tokens: the sequence has %zu blocks of %u tokens", from,
+                      from + count, tokens, seq->blocks, block_tokens);
+        return -EINVAL;
+    }
+    int rc = seq_reserve(seq, blocks);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t known = seq->blocks - from; /* hashes of blocks that were handed out do not change */
+    if (count > known) {
+        memcpy(&seq->data->hashes[seq->blocks], hashes + known, (count - known) * sizeof(*hashes));
+    }
+    seq->blocks = blocks;
+    seq->tokens = tokens;
+    return 0;
+}
+
+uint64_t fby_seq_serial(const fby_seq_t *seq)
+{
+    return seq->serial;
+}
+
+const fby_hash_t *fby_seq_hashes(const fby_seq_t *seq)
+{
+    return seq->data->hashes;
 }
 
 const fby_keyring_t *fby_seq_keyring(const fby_seq_t *seq)
@@ -236,6 +313,9 @@ fby_seq_t *fby_seq_ref(fby_seq_t *seq)
 void fby_seq_unref(fby_seq_t *seq)
 {
     if (seq != NULL && atomic_fetch_sub_explicit(&seq->refs, 1, memory_order_acq_rel) == 1) {
+        if (seq->keyring->gone != NULL) {
+            seq->keyring->gone(seq->keyring->gone_arg, seq->serial);
+        }
         fby_seq_data_unref(seq->data);
         fby_keyring_unref(seq->keyring);
         free(seq);

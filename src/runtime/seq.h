@@ -25,6 +25,9 @@ typedef struct fby_keyring {
     uint32_t block_tokens, groups;
     bool needs_scratch;  /* there are trailing groups */
     fby_hasher_t hasher; /* with the fingerprint of this epoch */
+    /* Of a client: called, from any thread, when a sequence with this serial is gone. NULL otherwise. */
+    void (*gone)(void *arg, uint64_t serial);
+    void *gone_arg; /* outlives every sequence */
 } fby_keyring_t;
 
 typedef struct fby_seq_data {
@@ -39,6 +42,9 @@ typedef struct fby_seq_data {
 /* The new keyring has one reference. FBY_E_CONFIG, -ENOMEM. */
 int fby_keyring_create(const fby_fingerprint_fields_t *model, fby_hash_kind_t kind, const void *secret,
                        size_t secret_length, uint64_t cache_id, fby_keyring_t **out);
+/* The same around a hasher that a server described. -ENOMEM. */
+int fby_keyring_adopt(const fby_hasher_t *hasher, uint64_t epoch, uint32_t block_tokens, uint32_t groups,
+                      uint64_t cache_id, fby_keyring_t **out);
 fby_keyring_t *fby_keyring_ref(fby_keyring_t *keyring);
 void fby_keyring_unref(fby_keyring_t *keyring);
 
@@ -46,6 +52,15 @@ void fby_keyring_unref(fby_keyring_t *keyring);
 int fby_seq_make(fby_keyring_t *keyring, const uint32_t *tokens, size_t n, const fby_ns_part_t *ns, size_t ns_parts,
                  fby_seq_t **out);
 const fby_keyring_t *fby_seq_keyring(const fby_seq_t *seq);
+
+/* Of a server: a sequence whose hashes somebody else computed. Takes a reference of its own on the keyring. -ENOMEM. */
+int fby_seq_make_hashed(fby_keyring_t *keyring, fby_seq_t **out);
+/* Hashes of the blocks [from, from + count), of which those below fby_seq_blocks() must be known already, and the length
+   in tokens that goes with the last. -EINVAL: a gap, or tokens that do not fit the blocks. -ENOMEM. */
+int fby_seq_extend_hashed(fby_seq_t *seq, size_t from, const fby_hash_t *hashes, size_t count, size_t tokens);
+/* Of a client: a number that no other sequence of this process has, and the hashes so far. */
+uint64_t fby_seq_serial(const fby_seq_t *seq);
+const fby_hash_t *fby_seq_hashes(const fby_seq_t *seq);
 
 /* The sequence as the core sees it. view->ref is one reference that the caller now owns. -ENOMEM with scratch only. */
 int fby_seq_view(const fby_seq_t *seq, bool with_scratch, fby_core_seq_t *view);

@@ -76,13 +76,25 @@ typedef struct fby_settings {
         uint64_t breaker_backoff_ns, breaker_backoff_max_ns, negative_ttl_ns;
     } store;
     struct {
+        char listen[128]; /* "off", or shorter than a socket's path may be */
+        char mode[8], allow_uids[256];
+        uint32_t max_clients, client_sessions, client_holds, client_puts;
+        uint64_t client_pinned_bytes, client_sequence_bytes, stop_limit_ns;
+        bool allow_check;
+    } server;
+    struct {
         char listen[128];
-    } server, metrics;
+    } metrics;
     struct {
         fby_log_level_t level;
         fby_log_format_t format;
     } log;
 } fby_settings_t;
+
+/* A socket is made under a longer name first and then renamed: what fits in sockaddr_un less that. */
+enum { FBY_MOST_SOCKET_PATH = 91, FBY_MOST_UIDS = 16 };
+/* config_check.c: the numbers of server.allow_uids. */
+bool fby_uids_parse(const char *text, uint32_t *uids, uint32_t most, uint32_t *count);
 
 /* Checks the configuration as fby_config_check() does and resolves it. FBY_E_CONFIG, -ENOMEM; nothing to free then. */
 int fby_settings_resolve(const fby_config_t *config, fby_settings_t *out);

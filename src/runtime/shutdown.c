@@ -101,9 +101,11 @@ void fby_runtime_finish(fby_runtime_t *runtime)
         }
     }
     for (uint32_t slot = 0; slot < runtime->session_slots; slot++) {
-        fby_session_fds_end(runtime->sessions[slot].fds);
+        fby_event_fds_end(runtime->sessions[slot].fds);
         runtime->sessions[slot].fds = NULL;
     }
+    fby_event_fds_end(runtime->reset_fds);
+    runtime->reset_fds = NULL;
     fby_runtime_free(runtime);
 }
 

@@ -17,8 +17,8 @@
 enum { FBY_MOST_SUBSCRIPTIONS = 32, FBY_MOST_QUEUED_EVENTS = 1 << 20 };
 
 struct fby_subscription {
+    fby_cache_t *cache; /* first in every kind of subscription; never freed */
     _Atomic uint32_t refs;
-    fby_cache_t *cache; /* for the API's guard; never freed */
     int fd;
     /* guarded by the runtime's lock */
     bool attached;

@@ -1,5 +1,7 @@
 /* test_put.c - puts through the public API: what is published, what reaches the store, what fails. */
 #include <errno.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include "api/rig.h"
 
@@ -26,6 +28,42 @@ static void a_put_is_published_and_stored(void **state)
     rig_verify_hold(&rig, hold, p32, 32);
     fby_hold_release(rig.cache, hold);
     rig_quiet(&rig);
+    fby_seq_unref(p32);
+    rig_close(&rig);
+}
+
+static bool is_readable(int fd, int timeout_ms)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return poll(&one, 1, timeout_ms) == 1;
+}
+
+static void a_descriptor_tells_of_the_last_store_write(void **state)
+{
+    rig_needs_process();
+    (void)state;
+    rig_t rig;
+    uint64_t stored;
+    RIG_OPEN(&rig, "store.host=thread", "store.write_lanes=1", "store.batch=4");
+    fby_seq_t *p32 = rig_seq(&rig, 1, RIG_P32_TOKENS);
+    rig_script_block(&rig, p32, 7, "put", "hang");
+    fby_put_t put = rig_put(&rig, p32, 8, NULL);
+    int fd = fby_put_event_fd(rig.cache, put), closed = fby_put_event_fd(rig.cache, put);
+    assert_true(fd >= 0 && closed >= 0);
+    close(closed);
+    assert_true(fby_mem_await_hung(rig.store, 1, RIG_PATIENCE_NS));
+    assert_false(is_readable(fd, 0));
+    assert_int_equal(fby_put_wait_store(rig.cache, put, 0, NULL, NULL), -ETIMEDOUT);
+    fby_mem_release(rig.store);
+    assert_true(is_readable(fd, (int)(RIG_PATIENCE_S * 1000)));
+    assert_int_equal(fby_put_wait_store(rig.cache, put, 0, &stored, NULL), 0);
+    assert_int_equal(stored, 8);
+    int late = fby_put_event_fd(rig.cache, put);
+    assert_true(is_readable(late, 0)); /* nothing is outstanding */
+    assert_int_equal(fby_put_release(rig.cache, put), 0);
+    assert_int_equal(fby_put_event_fd(rig.cache, put), FBY_E_STALE);
+    close(fd);
+    close(late);
     fby_seq_unref(p32);
     rig_close(&rig);
 }
@@ -240,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_put_is_published_and_stored),
+        cmocka_unit_test(a_descriptor_tells_of_the_last_store_write),
         cmocka_unit_test(what_was_put_is_prefetched_by_another_cache),
         cmocka_unit_test(invalid_tokens_are_not_published),
         cmocka_unit_test(the_first_of_two_puts_wins),

@@ -30,11 +30,11 @@ class Config(Story):
                          {"file": path, "ok": True, "error": None, "notes": []})
 
     def test_settings_that_do_nothing_are_noted(self):
-        path = self.file("f.yaml", GOOD + "prefetch: {policy: timeout}\nserver: {listen: /run/forebay}\n")
+        path = self.file("f.yaml", GOOD + "prefetch: {policy: timeout}\nserver: {mode: \"0660\"}\n")
         out = self.succeeds("config", "check", path)
         self.assertEqual(out, f"{path}: right\n"
                               "note: prefetch.enabled is false: sessions under this prefetch.policy will be refused with NOT_ENABLED\n"
-                              "note: server.listen is reserved: this version has no server\n")
+                              "note: server.listen is off: server.mode does nothing\n")
 
     def test_a_wrong_value_is_named_with_its_line(self):
         path = self.file("f.yaml", GOOD + "prefetch:\n  policy: eager\n")

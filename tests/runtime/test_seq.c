@@ -140,9 +140,65 @@ static void the_epoch_changes_every_key(void **state)
     fby_keyring_unref(second);
 }
 
+/* What a server keeps of a client's sequence: hashes, not tokens. */
+static void hashes_from_elsewhere_make_the_same_sequence(void **state)
+{
+    (void)state;
+    uint32_t tokens[TOKENS];
+    fby_keyring_t *keyring = keyring_of(1, 0);
+    fby_seq_t *theirs, *ours;
+    fby_core_seq_t a, b;
+    fill(tokens);
+    assert_int_equal(fby_seq_make(keyring, tokens, TOKENS, NULL, 0, &theirs), 0);
+    assert_int_equal(fby_seq_make_hashed(keyring, &ours), 0);
+    assert_true(fby_seq_serial(ours) != fby_seq_serial(theirs));
+    const fby_hash_t *hashes = fby_seq_hashes(theirs);
+    size_t blocks = fby_seq_blocks(theirs);
+    assert_int_equal(fby_seq_extend_hashed(ours, 1, hashes, 1, 2 * BLOCK), -EINVAL); /* a gap */
+    assert_int_equal(fby_seq_extend_hashed(ours, 0, hashes, 10, 11 * BLOCK), -EINVAL);
+    assert_int_equal(fby_seq_extend_hashed(ours, 0, hashes, 10, 10 * BLOCK + 3), 0);
+    assert_int_equal(fby_seq_extend_hashed(ours, 4, hashes + 4, blocks - 4, TOKENS), 0); /* six of them once more */
+    assert_int_equal(fby_seq_extend_hashed(ours, blocks, NULL, 0, TOKENS - 1), -EINVAL); /* it does not shrink */
+    assert_int_equal(fby_seq_view(theirs, false, &a), 0);
+    assert_int_equal(fby_seq_view(ours, false, &b), 0);
+    assert_int_equal(a.blocks, b.blocks);
+    assert_int_equal(a.tokens, b.tokens);
+    assert_int_equal(a.epoch, b.epoch);
+    assert_memory_equal(a.hashes, b.hashes, blocks * sizeof(fby_hash_t));
+    fby_seq_data_unref(a.ref);
+    fby_seq_data_unref(b.ref);
+    fby_seq_unref(theirs);
+    fby_seq_unref(ours);
+    fby_keyring_unref(keyring);
+}
+
+static void count_gone(void *arg, uint64_t serial)
+{
+    *(uint64_t *)arg += serial;
+}
+
+static void whoever_asked_hears_of_the_last_reference(void **state)
+{
+    (void)state;
+    uint64_t gone = 0;
+    fby_keyring_t *keyring = keyring_of(1, 0);
+    fby_seq_t *seq;
+    keyring->gone = count_gone;
+    keyring->gone_arg = &gone;
+    assert_int_equal(fby_seq_make(keyring, NULL, 0, NULL, 0, &seq), 0);
+    uint64_t serial = fby_seq_serial(seq);
+    fby_seq_unref(fby_seq_ref(seq));
+    assert_int_equal(gone, 0);
+    fby_seq_unref(seq);
+    assert_int_equal(gone, serial);
+    fby_keyring_unref(keyring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hashes_from_elsewhere_make_the_same_sequence),
+        cmocka_unit_test(whoever_asked_hears_of_the_last_reference),
         cmocka_unit_test(growing_in_any_steps_gives_the_same_hashes),
         cmocka_unit_test(a_view_keeps_its_hashes_while_the_sequence_grows_and_goes),
         cmocka_unit_test(only_models_with_trailing_groups_get_scratch),
