@@ -10,6 +10,7 @@
 #include "api/moment.h"
 #include "base/clock.h"
 #include "keys/keys.h"
+#include "server/server.h"
 
 /* Shells stay for as long as the process lives: a few words each, and reachable, so that no leak checker minds. */
 static pthread_mutex_t shells_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,7 +47,9 @@ int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
     pthread_mutex_init(&cache->lock, NULL);
     fby_condition_init(&cache->changed);
     rc = fby_metrics_page_open(cache, cache->runtime->settings.metrics.listen, &cache->page);
+    rc = rc == 0 ? fby_server_open(cache, cache->runtime, &cache->server) : rc;
     if (rc != 0) {
+        fby_metrics_page_close(cache->page);
         cache_discard(cache);
         return rc;
     }
@@ -67,14 +70,28 @@ static void await_users(fby_cache_t *cache)
     pthread_mutex_unlock(&cache->lock);
 }
 
+/* Whoever asks about the server holds the lock: nobody looks at one that is being closed. */
+static void server_stop(fby_cache_t *cache, uint64_t limit_ns)
+{
+    uint64_t stop_ns = FBY_MIN(limit_ns, cache->runtime->settings.server.stop_limit_ns);
+    pthread_mutex_lock(&cache->lock);
+    fby_server_t *server = cache->server;
+    cache->server = NULL;
+    pthread_mutex_unlock(&cache->lock);
+    fby_server_close(server, (double)stop_ns / (double)FBY_SECOND);
+}
+
 /* By the first caller only. */
 static void cache_shut(fby_cache_t *cache, uint64_t limit_ns)
 {
     fby_close_report_t report = {.size = sizeof(report)};
+    uint64_t begun = fby_clock_now(&fby_clock_monotonic);
     fby_metrics_page_close(cache->page);
     cache->page = NULL;
+    server_stop(cache, limit_ns);
+    uint64_t left = fby_sub_sat(limit_ns, fby_clock_now(&fby_clock_monotonic) - begun);
     atomic_store(&cache->closing, true);
-    int rc = fby_runtime_shutdown(cache->runtime, limit_ns, &report);
+    int rc = fby_runtime_shutdown(cache->runtime, left, &report);
     /* Everyone inside has been woken; nobody else comes in. */
     await_users(cache);
     if (rc == 0) {
@@ -336,6 +353,48 @@ int fby_local_cache_health(fby_cache_t *cache, fby_health_t *health)
         fby_call_output(health, &full, sizeof(full));
     }
     return fby_call_end(cache, rc);
+}
+
+int fby_local_cache_connected(fby_cache_t *cache)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin_any(cache, &runtime);
+    return rc == 0 ? fby_call_end(cache, 1) : rc;
+}
+
+int fby_local_server_info(fby_cache_t *cache, fby_server_info_t *info, fby_server_client_t *clients, size_t capacity,
+                          size_t *count)
+{
+    fby_runtime_t *runtime;
+    int rc = fby_call_begin_any(cache, &runtime);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = clients == NULL && capacity > 0 ? fby_call_null("clients") : fby_call_sized("info", info);
+    if (rc != 0) {
+        return fby_call_end(cache, rc);
+    }
+    pthread_mutex_lock(&cache->lock);
+    if (cache->server != NULL) {
+        rc = fby_server_describe(cache->server, info, clients, capacity, count);
+    } else {
+        fby_error_set("server.listen is off: the cache has no server");
+        rc = FBY_E_STATE;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return fby_call_end(cache, rc);
+}
+
+void fby_cache_server_counters(fby_cache_t *cache, fby_moment_t *moment)
+{
+    pthread_mutex_lock(&cache->lock);
+    fby_server_counters(cache->server, &moment->server);
+    moment->server_clients = moment->server.clients;
+    for (unsigned reason = 0; reason < FBY_SERVER_REFUSED_COUNT; reason++) {
+        moment->server_refused[reason] =
+            cache->server != NULL ? fby_server_refused(cache->server, (fby_server_refusal_t)reason) : 0;
+    }
+    pthread_mutex_unlock(&cache->lock);
 }
 
 int fby_local_cache_check(fby_cache_t *cache)

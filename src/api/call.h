@@ -27,6 +27,7 @@ struct fby_cache {
     uint32_t born_in;              /* fork generation */
     fby_runtime_t *runtime;        /* NULL once freed; kept when something was abandoned */
     struct fby_metrics_page *page; /* metrics.listen; NULL: off, or closed */
+    struct fby_server *server;     /* server.listen; likewise */
     pthread_mutex_t lock;          /* of what follows */
     pthread_cond_t changed;
     fby_cache_phase_t phase;

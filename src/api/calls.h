@@ -9,6 +9,7 @@
 
 #include "forebay/forebay.h"
 #include "forebay/rank.h"
+#include "forebay/server.h"
 
 /* X(name, parameters, arguments): int fby_NAME. The first parameter is `cache`. */
 #define FBY_CALL_MAP(X)                                                                                                \
@@ -72,6 +73,10 @@
     X(put_event_fd, (fby_cache_t * cache, fby_put_t put), (cache, put))                                                \
     X(put_abort, (fby_cache_t * cache, fby_put_t put), (cache, put))                                                   \
     X(put_release, (fby_cache_t * cache, fby_put_t put), (cache, put))                                                 \
+    X(cache_connected, (fby_cache_t * cache), (cache))                                                                 \
+    X(server_info,                                                                                                     \
+      (fby_cache_t * cache, fby_server_info_t * info, fby_server_client_t * clients, size_t capacity, size_t * count), \
+      (cache, info, clients, capacity, count))                                                                         \
     X(subscribe, (fby_cache_t * cache, uint32_t capacity, fby_subscription_t * *out), (cache, capacity, out))
 
 typedef struct fby_calls {

@@ -259,5 +259,6 @@ int fby_local_cache_metrics(fby_cache_t *cache, char *text, size_t capacity, siz
         return fby_call_end(cache, fby_call_null("text"));
     }
     fby_moment_take(runtime, &moment);
+    fby_cache_server_counters(cache, &moment);
     return fby_call_end(cache, moment_text(&moment, text, capacity, needed));
 }

@@ -75,7 +75,15 @@
     X(agents_unproven, GAUGE, number, AT(stats.agents_unproven), "Dead agents that may still touch the pool")          \
     X(subscriptions, GAUGE, number, AT(subscriptions), "Subscriptions to events")                                      \
     X(events_total, COUNTER, number, AT(counted.events), "Events queued for subscribers")                              \
-    X(events_dropped_total, COUNTER, number, AT(counted.events_dropped), "Events that did not fit")
+    X(events_dropped_total, COUNTER, number, AT(counted.events_dropped), "Events that did not fit")                    \
+    X(server_clients, GAUGE, number, AT(server_clients), "Connections to server.listen")                               \
+    X(server_accepted_total, COUNTER, number, AT(server.accepted), "Connections accepted")                             \
+    X(server_refused_total, COUNTER, labelled, 0, "Connections refused")                                               \
+    X(server_deaths_total, COUNTER, number, AT(server.deaths), "Connections that ended without saying so")             \
+    X(server_violations_total, COUNTER, number, AT(server.violations), "Connections closed for traffic of no client")  \
+    X(server_calls_total, COUNTER, number, AT(server.calls), "Calls of clients")                                       \
+    X(server_limit_refused_total, COUNTER, number, AT(server.limit_refused), "Calls of clients over a limit")          \
+    X(server_fenced_bytes, GAUGE, number, AT(server.fenced_bytes), "Slots of puts that await the end of a process")
 
 /* X(metric, label, value, at): samples in this order. */
 #define FBY_METRIC_LABELLED_MAP(X)                                                                                     \
@@ -109,6 +117,9 @@
     X(store_writes_total, "result", "dropped", AT(stats.writes_dropped))                                               \
     X(queue_depth, "operation", "query", AT(queue.queries))                                                            \
     X(queue_depth, "operation", "read", AT(queue.graphs))                                                              \
-    X(queue_depth, "operation", "write", AT(queue.writes))
+    X(queue_depth, "operation", "write", AT(queue.writes))                                                             \
+    X(server_refused_total, "reason", "user", AT(server_refused[FBY_SERVER_REFUSED_USER]))                             \
+    X(server_refused_total, "reason", "version", AT(server_refused[FBY_SERVER_REFUSED_VERSION]))                       \
+    X(server_refused_total, "reason", "number", AT(server_refused[FBY_SERVER_REFUSED_NUMBER]))
 
 #endif

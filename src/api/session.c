@@ -75,6 +75,8 @@ static void record_session(fby_runtime_t *runtime, fby_session_t session, const 
     if (fby_core_session_slot(runtime->core, session, &slot)) {
         runtime->sessions[slot].handle = session;
         runtime->sessions[slot].about = *about;
+        /* a client of the server may have had this place before */
+        atomic_store_explicit(fby_board_owner(runtime->board, slot), 0, memory_order_release);
     }
 }
 

@@ -279,6 +279,21 @@ void fby_breaker_count(fby_runtime_t *runtime, fby_permit_t permit, bool reached
     }
 }
 
+/* Whoever waits on a descriptor hears of it too. Once, so walking all tables does not matter. */
+static void end_descriptors(fby_runtime_t *runtime)
+{
+    fby_event_fd_t **to = &runtime->actions->fds;
+    for (uint32_t slot = 0; slot < runtime->session_slots; slot++) {
+        fby_event_fds_move(&runtime->sessions[slot].fds, to);
+    }
+    for (uint32_t i = 0; i <= runtime->puts.mask; i++) {
+        if (runtime->puts.entry[i].handle != 0) {
+            fby_event_fds_move(&((fby_put_record_t *)(uintptr_t)runtime->puts.entry[i].value)->fds, to);
+        }
+    }
+    fby_event_fds_move(&runtime->reset_fds, to);
+}
+
 void fby_runtime_poison(fby_runtime_t *runtime, const char *why)
 {
     if (fby_is_poisoned(runtime)) {
@@ -288,6 +303,7 @@ void fby_runtime_poison(fby_runtime_t *runtime, const char *why)
     atomic_store_explicit(&runtime->poisoned, true, memory_order_relaxed);
     atomic_store_explicit(&runtime->board->poisoned, 1, memory_order_release);
     fby_actions_t *actions = runtime->actions;
+    end_descriptors(runtime);
     actions->say_poisoned = actions->wake_all = actions->wake_puts = actions->wake_reset = actions->wake_close = true;
 }
 

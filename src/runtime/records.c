@@ -32,7 +32,7 @@ void fby_event_fds_end(fby_event_fd_t *list)
     while (list != NULL) {
         fby_event_fd_t *fd = list;
         list = fd->next;
-        (void)send(fd->fd, &one, sizeof(one), MSG_NOSIGNAL);
+        (void)send(fd->fd, &one, sizeof(one), MSG_NOSIGNAL | MSG_DONTWAIT);
         close(fd->fd);
         free(fd);
     }

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 int fby_subscription_create(fby_cache_t *cache, uint32_t capacity, fby_subscription_t **out)
@@ -16,11 +16,13 @@ int fby_subscription_create(fby_cache_t *cache, uint32_t capacity, fby_subscript
     if (subscription->ring == NULL) {
         goto no_ring;
     }
-    subscription->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (subscription->fd < 0) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         rc = -errno;
         goto no_fd;
     }
+    subscription->signal_fd = pair[0];
+    subscription->fd = pair[1];
     atomic_init(&subscription->refs, 1);
     subscription->cache = cache;
     subscription->capacity = capacity;
@@ -42,6 +44,7 @@ void fby_subscription_ref(fby_subscription_t *subscription)
 void fby_subscription_unref(fby_subscription_t *subscription)
 {
     if (atomic_fetch_sub_explicit(&subscription->refs, 1, memory_order_acq_rel) == 1) {
+        close(subscription->signal_fd);
         close(subscription->fd);
         free(subscription->ring);
         free(subscription);
@@ -78,14 +81,14 @@ bool fby_subscription_pop(fby_subscription_t *subscription, fby_event_t *event)
     return true;
 }
 
+/* Whoever else has the descriptor may change its flags: neither call can wait even so. */
 void fby_subscription_signal(const fby_subscription_t *subscription)
 {
-    uint64_t one = 1;
-    (void)!write(subscription->fd, &one, sizeof(one));
+    (void)send(subscription->signal_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void fby_subscription_quiet(const fby_subscription_t *subscription)
 {
-    uint64_t count;
-    (void)!read(subscription->fd, &count, sizeof(count));
+    char bytes[64];
+    while (recv(subscription->fd, bytes, sizeof(bytes), MSG_DONTWAIT) == (ssize_t)sizeof(bytes)) {}
 }

@@ -19,7 +19,7 @@ enum { FBY_MOST_SUBSCRIPTIONS = 32, FBY_MOST_QUEUED_EVENTS = 1 << 20 };
 struct fby_subscription {
     fby_cache_t *cache; /* first in every kind of subscription; never freed */
     _Atomic uint32_t refs;
-    int fd;
+    int fd, signal_fd; /* a pair of sockets: the subscriber's, readable also when this process dies, and ours */
     /* guarded by the runtime's lock */
     bool attached;
     uint32_t capacity, head, count;

@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "api/call.h"
+#include "forebay/server.h"
 #include "keys/keys.h"
 #include "runtime/runtime.h"
 #include "stores/object.h"
@@ -49,10 +51,25 @@ static void config_apply(fby_config_t *config, const char *const *settings)
     }
 }
 
-bool rig_hosted(void)
+static bool host_is(const char *name)
 {
     const char *host = getenv("FOREBAY_TEST_HOST");
-    return host != NULL && strcmp(host, "agent") == 0;
+    return host != NULL && strcmp(host, name) == 0;
+}
+
+bool rig_hosted(void)
+{
+    return host_is("agent");
+}
+
+bool rig_is_served(void)
+{
+    return host_is("server");
+}
+
+fby_cache_t *rig_real(const rig_t *rig)
+{
+    return rig->served != NULL ? rig->served : rig->cache;
 }
 
 void rig_needs_process(void)
@@ -83,6 +100,11 @@ fby_config_t *rig_config(const rig_t *rig, const char *const *settings)
     if (rig_hosted()) {
         config_apply(config, (const char *const[]){"store.host=agent", NULL});
     }
+    if (rig->folder[0] != '\0') {
+        char listen[80];
+        snprintf(listen, sizeof(listen), "server.listen=%s/socket", rig->folder);
+        config_apply(config, (const char *const[]){listen, "server.allow_check=true", NULL});
+    }
     if (!names_driver(settings)) {
         config_apply(config, (const char *const[]){name, NULL});
     }
@@ -90,14 +112,51 @@ fby_config_t *rig_config(const rig_t *rig, const char *const *settings)
     return config;
 }
 
-void rig_reopen(rig_t *rig, const char *const *settings)
+static fby_cache_t *open_cache(const rig_t *rig, const char *const *settings)
 {
+    fby_cache_t *cache;
     fby_config_t *config = rig_config(rig, settings);
-    int rc = fby_cache_open(config, &rig->cache);
+    int rc = fby_cache_open(config, &cache);
     if (rc != 0) {
         fail_msg("open: %s: %s", fby_strerror(rc), fby_last_error());
     }
     fby_config_free(config);
+    return cache;
+}
+
+/* The real cache is closed by its own process, which is this one. */
+static void stop_serving(rig_t *rig)
+{
+    if (rig->served != NULL) {
+        fby_cache_close(rig->served, RIG_PATIENCE_S, NULL);
+        rig->served = NULL;
+        assert_int_equal(rmdir(rig->folder), 0);
+    }
+}
+
+static void connect_to_served(rig_t *rig)
+{
+    char path[64];
+    fby_connect_options_t options = FBY_CONNECT_OPTIONS_INIT;
+    options.call_timeout_s = RIG_PATIENCE_S;
+    snprintf(path, sizeof(path), "%s/socket", rig->folder);
+    int rc = fby_connect(path, &options, &rig->cache);
+    if (rc != 0) {
+        fail_msg("connect: %s: %s", fby_strerror(rc), fby_last_error());
+    }
+}
+
+void rig_reopen(rig_t *rig, const char *const *settings)
+{
+    stop_serving(rig);
+    if (rig_is_served()) {
+        snprintf(rig->folder, sizeof(rig->folder), "/tmp/forebay-rig-XXXXXX");
+        assert_non_null(mkdtemp(rig->folder));
+        rig->served = open_cache(rig, settings);
+        connect_to_served(rig);
+    } else {
+        rig->cache = open_cache(rig, settings);
+    }
 }
 
 void rig_open(rig_t *rig, const char *const *settings)
@@ -118,6 +177,7 @@ void rig_open(rig_t *rig, const char *const *settings)
 void rig_close(rig_t *rig)
 {
     fby_cache_close(rig->cache, RIG_PATIENCE_S, NULL);
+    stop_serving(rig);
     fby_store_mem.close(rig->store);
 }
 
@@ -171,7 +231,7 @@ static void object_of(rig_t *rig, const fby_seq_t *seq, size_t block, uint8_t *o
 /* Past the cache, by whatever way its own writes take. */
 static int64_t store_object(rig_t *rig, const char *key, uint8_t *object, uint32_t bytes)
 {
-    const fby_runtime_t *runtime = rig->cache->runtime;
+    const fby_runtime_t *runtime = rig_real(rig)->runtime;
     fby_store_op_t op = {.buffer = object, .bytes = bytes};
     if (!runtime->agents) {
         return fby_mem_put(rig->store, key, object, bytes) == 0 ? (int64_t)bytes : -1;

@@ -18,9 +18,11 @@ enum { RIG_BLOCK_TOKENS = 16, RIG_PAYLOAD = 4096, RIG_POOL_BLOCKS = 64, RIG_P32_
 #define RIG_PATIENCE_NS UINT64_C(20000000000)
 
 typedef struct rig {
-    fby_cache_t *cache;
-    fby_store_t *store; /* a handle of our own on the cache's mem store: keeps it, scripts it, counts */
+    fby_cache_t *cache;  /* what stories call */
+    fby_cache_t *served; /* the cache of this process that it asks, with FOREBAY_TEST_HOST=server; else NULL */
+    fby_store_t *store;  /* a handle of our own on the cache's mem store: keeps it, scripts it, counts */
     char name[48];
+    char folder[48]; /* of the socket */
 } rig_t;
 
 /* Settings are "key=value", later ones win, NULL ends. They come on top of the geometry, prefetch.enabled=true and a
@@ -36,6 +38,10 @@ void rig_reopen(rig_t *rig, const char *const *settings);
    is skipped there. */
 bool rig_hosted(void);
 void rig_needs_process(void);
+/* With FOREBAY_TEST_HOST=server the rig's cache listens on a socket of its own, and rig->cache is connected to it. */
+bool rig_is_served(void);
+/* The cache with the runtime. */
+fby_cache_t *rig_real(const rig_t *rig);
 fby_config_t *rig_config(const rig_t *rig, const char *const *settings);
 
 /* A prompt of its own per seed. */

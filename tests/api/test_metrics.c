@@ -245,7 +245,7 @@ static void a_poisoned_cache_still_tells(void **state)
     rig_t rig;
     fby_actions_t actions;
     RIG_OPEN(&rig, NULL);
-    fby_runtime_t *runtime = rig.cache->runtime;
+    fby_runtime_t *runtime = rig_real(&rig)->runtime;
     (void)fby_enter(runtime, &actions);
     fby_runtime_poison(runtime, "V0 for the test");
     fby_leave(runtime, &actions);
