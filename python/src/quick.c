@@ -25,8 +25,8 @@
     X(loaded_tokens, number, "int: tokens read from the store inside the delivered prefix")                            \
     X(delivered_tokens, number, "int: length of the protected, contiguous, verified prefix, in tokens")                \
     X(start_blocks, number, "int: where the plan starts, in blocks")                                                   \
-    X(committed_blocks, number, "int: blocks claimed so far")                                                          \
-    X(cursor_blocks, number, "int: published without a gap up to here, in blocks")                                     \
+    X(committed_blocks, number, "int: published without a gap up to here, in blocks")                                  \
+    X(cursor_blocks, number, "int: claimed up to here, in blocks")                                                     \
     X(delivered_blocks, number, "int: length of the delivered prefix, in blocks")                                      \
     X(span_start_block, number, "int: first block loaded from the store and delivered")                                \
     X(span_end_block, number, "int: end of those blocks")                                                              \

@@ -124,9 +124,7 @@ static void add_figure(fby_bench_figures_t *out, const fby_bench_figure_t *figur
     va_start(arguments, format);
     vsnprintf(added->name, sizeof(added->name), format, arguments);
     va_end(arguments);
-    if (added->op != NULL) {
-        added->met = added->op[0] == '>' ? added->value >= added->goal : added->value <= added->goal;
-    }
+    fby_bench_figure_judge(added);
 }
 
 static void add_ratio_figures(fby_bench_figures_t *out)

@@ -3,6 +3,7 @@
 #define FBY_CLI_BENCH_FIGURES_H
 
 #include "cli/bench_compare.h"
+#include "cli/bench_figure.h"
 
 enum { FBY_BENCH_RATIOS_MOST = 7 * FBY_BENCH_LOAD_COUNT, FBY_BENCH_FIGURES_MOST = FBY_BENCH_RATIOS_MOST + 8 };
 
@@ -12,15 +13,6 @@ typedef struct fby_bench_ratio {
     fby_bench_load_t load;
     fby_bench_interval_t interval;
 } fby_bench_ratio_t;
-
-typedef struct fby_bench_figure {
-    char name[64];
-    double value, lo, hi; /* lo, hi: NaN where there is no interval */
-    const char *unit;
-    const char *op; /* ">=" or "<="; NULL: no goal, reported beside the others */
-    double goal;
-    bool met;
-} fby_bench_figure_t;
 
 typedef struct fby_bench_figures {
     fby_bench_ratio_t ratio[FBY_BENCH_RATIOS_MOST];

@@ -3,8 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/bench_figures.h"
@@ -18,25 +16,6 @@
 static double per_gib(double amount, uint64_t bytes)
 {
     return bytes > 0 ? amount * GIB / (double)bytes : NAN;
-}
-
-static void machine_text(char *out, size_t capacity)
-{
-    char line[256], model[128] = "unknown processor";
-    struct utsname system = {.machine = ""};
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "model name : %127[^\n]", model) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    uname(&system);
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    snprintf(out, capacity, "%s, %ld cores, %.0f GiB, %s %s, %s", model, sysconf(_SC_NPROCESSORS_ONLN), memory / GIB,
-             system.sysname, system.release, system.machine);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -173,36 +152,11 @@ static void json_stops(fby_json_t *json, const fby_bench_t *bench)
     fby_json_end(json);
 }
 
-static void json_figures(fby_json_t *json, const fby_bench_figures_t *figures)
-{
-    fby_json_array(json, "figures");
-    for (size_t i = 0; i < figures->figures; i++) {
-        const fby_bench_figure_t *figure = &figures->figure[i];
-        fby_json_object(json, NULL);
-        fby_json_text(json, "name", figure->name);
-        fby_json_real(json, "value", figure->value);
-        fby_json_text(json, "unit", figure->unit);
-        if (figure->op != NULL) {
-            fby_json_text(json, "op", figure->op);
-            fby_json_real(json, "goal", figure->goal);
-            fby_json_bool(json, "met", figure->met);
-        } else {
-            fby_json_null(json, "op");
-            fby_json_null(json, "goal");
-            fby_json_null(json, "met");
-        }
-        fby_json_real(json, "lo", figure->lo);
-        fby_json_real(json, "hi", figure->hi);
-        fby_json_end(json);
-    }
-    fby_json_end(json);
-}
-
 static void print_json(const fby_bench_t *bench, const fby_bench_figures_t *figures)
 {
     fby_json_t json;
-    char machine[256];
-    machine_text(machine, sizeof(machine));
+    char machine[FBY_BENCH_MACHINE_BYTES];
+    fby_bench_machine(machine, sizeof(machine));
     fby_json_init(&json, stdout);
     fby_json_object(&json, NULL);
     fby_json_text(&json, "bench", "compare");
@@ -234,7 +188,7 @@ static void print_json(const fby_bench_t *bench, const fby_bench_figures_t *figu
     json_cells(&json, "wakes_per_gib", bench, figures, wakes_per_gib);
     json_stops(&json, bench);
     json_orders(&json, bench);
-    json_figures(&json, figures);
+    fby_bench_figures_json(&json, figures->figure, figures->figures);
     fby_json_end(&json);
 }
 
@@ -297,30 +251,10 @@ static void print_graphs(const fby_bench_t *bench)
     printf(" wrong blocks: %" PRIu64 "\n\n", bench->wrong_blocks);
 }
 
-static void print_figures(const fby_bench_figures_t *figures)
-{
-    static const char *const titles[] = {"figure", "value", "unit", "goal", ""};
-    static const bool right[] = {false, true, false, true, false};
-    fby_table_t table;
-    char goal[48];
-    fby_table_init(&table, FBY_ARRAY_LEN(titles), titles, right);
-    for (size_t i = 0; i < figures->figures; i++) {
-        const fby_bench_figure_t *figure = &figures->figure[i];
-        fby_table_cell(&table, "%s", figure->name);
-        fby_table_cell(&table, "%.4f", figure->value);
-        fby_table_cell(&table, "%s", figure->unit);
-        snprintf(goal, sizeof(goal), "%s %g", figure->op != NULL ? figure->op : "", figure->goal);
-        fby_table_cell(&table, "%s", figure->op == NULL ? "" : goal);
-        fby_table_cell(&table, "%s", figure->op == NULL ? "" : figure->met ? "met" : "NOT MET");
-    }
-    fby_table_print(&table, stdout);
-    fby_table_free(&table);
-}
-
 static void print_text(const fby_bench_t *bench, const fby_bench_figures_t *figures)
 {
-    char machine[256];
-    machine_text(machine, sizeof(machine));
+    char machine[FBY_BENCH_MACHINE_BYTES];
+    fby_bench_machine(machine, sizeof(machine));
     printf("Store: %s\nMachine: %s\n", bench->store.text, machine);
     if (bench->native.client != NULL) {
         printf("Native: %s\n", bench->native.client->what);
@@ -331,7 +265,7 @@ static void print_text(const fby_bench_t *bench, const fby_bench_figures_t *figu
            (double)bench->set.blocks * bench->set.object_bytes / MIB, bench->options->rounds, bench->options->seed);
     print_loads(bench, figures);
     print_graphs(bench);
-    print_figures(figures);
+    fby_bench_figures_print(figures->figure, figures->figures);
 }
 
 int fby_bench_print(const fby_bench_t *bench)

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/args.h"
+#include "cli/bench_commands.h"
 #include "cli/bench_compare.h"
 #include "cli/bench_store.h"
 #include "cli/commands.h"
@@ -164,6 +165,10 @@ int fby_cmd_bench(int argc, char **argv)
 {
     static const fby_command_t commands[] = {
         {"compare", command_compare, "whole task, one graph, chunks, and the store's own client"},
+        {"copy", fby_bench_copy_command, "copies between slots and device memory, and plain copies of the same bytes"},
+        {"engine", fby_bench_engine_command,
+         "inside vLLM: being asked, saving, and the first token of a restored prompt"},
+        {"server", fby_bench_server_command, "calls through a server's socket, for one client and for many"},
         {NULL, NULL, NULL},
     };
     return fby_commands_run("forebay bench", "Measurements that compare within one run.", commands, argc, argv);

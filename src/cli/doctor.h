@@ -20,10 +20,16 @@
     X("machine", "cores", always, cores)                                                                               \
     X("machine", "open files", always, open_files)                                                                     \
     X("machine", "io_uring", uring, uring)                                                                             \
-    X("machine", "pidfd", agents, pidfd)                                                                               \
+    X("machine", "pidfd", pidfd, pidfd)                                                                                \
     X("machine", "seccomp", agents, seccomp)                                                                           \
     X("machine", "PID namespace", agents, pid_namespace)                                                               \
     X("configuration", "file", config, config)                                                                         \
+    X("server", "directory", server, server_directory)                                                                 \
+    X("server", "socket", server, server_socket)                                                                       \
+    X("server", "access", server, server_access)                                                                       \
+    X("server", "clients", server, server_files)                                                                       \
+    X("server", "messages", server, server_messages)                                                                   \
+    X("server", "memory", server, server_memory)                                                                       \
     X("programs", "agent", agents, agent_program)                                                                      \
     X("programs", "agent library", agent_library, agent_library)                                                       \
     X("store", "driver", store, driver)                                                                                \

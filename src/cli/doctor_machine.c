@@ -181,9 +181,12 @@ void fby_check_pidfd(fby_doctor_t *doctor)
         fby_doctor_report(doctor, FBY_VERDICT_OK, NULL, "available");
         return;
     }
-    fby_doctor_report(doctor, doctor->has_store ? FBY_VERDICT_FAIL : FBY_VERDICT_WARN,
-                      "Linux 5.3 or newer, and a seccomp profile that allows pidfd_open",
-                      "refused: %s; the end of an agent cannot be proven, so none is started", strerror(errno));
+    bool has_agents = fby_applies_agents(doctor);
+    fby_doctor_report(doctor, has_agents && doctor->has_store ? FBY_VERDICT_FAIL : FBY_VERDICT_WARN,
+                      "Linux 5.3 or newer, and a seccomp profile that allows pidfd_open", "refused: %s; %s",
+                      strerror(errno),
+                      has_agents ? "the end of an agent cannot be proven, so none is started"
+                                 : "the end of a client cannot be proven, so it cannot put");
 }
 
 void fby_check_seccomp(fby_doctor_t *doctor)

@@ -31,9 +31,9 @@ class Story(unittest.TestCase):
         path.write_text(text)
         return str(path)
 
-    def run_forebay(self, *arguments, environment=None, stdout=subprocess.PIPE):
+    def run_forebay(self, *arguments, environment=None, stdout=subprocess.PIPE, under=()):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("FOREBAY_")}
-        return subprocess.run([FOREBAY, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
+        return subprocess.run([*under, FOREBAY, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S,
                               env={**clean, **(environment or {})}, cwd=self.path)
 
     def succeeds(self, *arguments, **more):

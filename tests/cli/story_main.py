@@ -41,7 +41,8 @@ class Main(Story):
 
     def test_every_command_explains_itself_with_examples(self):
         leaves = [("trace", "gen"), ("trace", "info"), ("config", "check"), ("config", "show"), ("store", "ls"),
-                  ("store", "verify"), ("store", "gc")]
+                  ("store", "verify"), ("store", "gc"), ("stat",), ("top",), ("bench", "server"), ("bench", "copy"),
+                  ("bench", "engine"), ("doctor",)]
         for leaf in leaves:
             text = self.succeeds(*leaf, "--help")
             self.assertTrue(text.startswith(f"Usage: forebay {' '.join(leaf)}"), text)
