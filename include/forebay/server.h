@@ -108,9 +108,9 @@ int fby_group_send(fby_cache_t *cache, const void *bytes, size_t n);
 /** Followers and leader: the next message of the leader into bytes[capacity], in order, each once; *n its length. *Blocks*
     up to timeout_s (negative: for ever): -ETIMEDOUT. -ECONNRESET: a rank is lost; *n becomes its number. -ENOSPC. */
 int fby_group_receive(fby_cache_t *cache, void *bytes, size_t capacity, size_t *n, double timeout_s);
-/** This rank's report on a decision (fby_report_encode). */
+/** This rank's report on a decision (fby_follower_report). */
 int fby_group_report(fby_cache_t *cache, const void *bytes, size_t n);
-/** What all ranks reported on decision `number`, folded (fby_verdict_decode). *Blocks*, as receive. Reports of lost ranks
+/** What all ranks reported on decision `number`, folded, for fby_follower_receive. *Blocks*, as receive. Reports of lost ranks
     are not waited for: the verdict names them. Kept for the last 1,024 decisions: -ENOENT before. */
 int fby_group_verdict(fby_cache_t *cache, uint64_t number, void *bytes, size_t capacity, size_t *n, double timeout_s);
 /** Leader: every joined rank becomes a reader of the hold, until it says fby_group_done or dies. Before the decision is

@@ -10,27 +10,36 @@ The package is the C library's API with Python's habits; the library is inside. 
             answer = session.wait()
             with session.take() as hold:
                 hold.copy_to(kv_buffer)  # answer.delivered_tokens are there
+
+``forebay.connect(path)`` gives the same object for a cache of another process.
 """
 
 from __future__ import annotations
 
-from ._cache import Cache, CloseReport, Group, Health, Model, Stats
+from ._cache import Cache, connect
+from ._card import Card, Ranks, compare_cards
 from ._config import Config, Setting
 from ._errors import (
     AbandonedError,
     AccessError,
     ArgumentError,
+    AwayError,
     BusyError,
     CapacityError,
+    ChecksumError,
     ClosedError,
     ConfigError,
     ForebayError,
     ForkedError,
     FormatError,
+    LeaderLostError,
+    MissingDecisionError,
     MissingFileError,
     NotEnabledError,
     OutOfMemoryError,
     PoisonedError,
+    RankLostError,
+    RefusedError,
     StaleError,
     StateError,
     StoreError,
@@ -43,35 +52,80 @@ from ._errors import (
 )
 from ._events import Event, Subscription
 from ._forebay import ffi, lib
+from ._group import (
+    BlockRange,
+    Decision,
+    FailedBlock,
+    Follower,
+    Leader,
+    Message,
+    Result,
+    Verdict,
+    parse_message,
+)
 from ._hold import Hold
-from ._names import Breaker, EventType, Namespace, Outcome, Policy, Reason, State, StopMode
+from ._names import (
+    Breaker,
+    DecisionKind,
+    EventType,
+    LayoutKind,
+    MessageType,
+    Namespace,
+    Outcome,
+    Policy,
+    Reason,
+    State,
+    StopMode,
+)
+from ._pool import NO_PLACE, Pool, PoolGroup
 from ._put import Put, PutResult, Stored
 from ._quick import Snapshot, bind
+from ._rank import Copy, CopyStatus, Layout, Rank, Tensor
+from ._records import CloseReport, Group, Health, Model, Stats
 from ._sequence import Sequence
+from ._server import RankGroup, ServerClient, ServerInfo
 from ._session import Session
 
 __version__: str = text(lib.fby_version())
 
 __all__ = [
+    "NO_PLACE",
     "AbandonedError",
     "AccessError",
     "ArgumentError",
+    "AwayError",
+    "BlockRange",
     "Breaker",
     "BusyError",
     "Cache",
     "CapacityError",
+    "Card",
+    "ChecksumError",
     "CloseReport",
     "ClosedError",
     "Config",
     "ConfigError",
+    "Copy",
+    "CopyStatus",
+    "Decision",
+    "DecisionKind",
     "Event",
     "EventType",
+    "FailedBlock",
+    "Follower",
     "ForebayError",
     "ForkedError",
     "FormatError",
     "Group",
     "Health",
     "Hold",
+    "Layout",
+    "LayoutKind",
+    "Leader",
+    "LeaderLostError",
+    "Message",
+    "MessageType",
+    "MissingDecisionError",
     "MissingFileError",
     "Model",
     "Namespace",
@@ -80,10 +134,20 @@ __all__ = [
     "Outcome",
     "PoisonedError",
     "Policy",
+    "Pool",
+    "PoolGroup",
     "Put",
     "PutResult",
+    "Rank",
+    "RankGroup",
+    "RankLostError",
+    "Ranks",
     "Reason",
+    "RefusedError",
+    "Result",
     "Sequence",
+    "ServerClient",
+    "ServerInfo",
     "Session",
     "Setting",
     "Snapshot",
@@ -96,9 +160,14 @@ __all__ = [
     "Stored",
     "Subscription",
     "SystemCallError",
+    "Tensor",
+    "Verdict",
     "WaitTimeoutError",
     "__version__",
+    "compare_cards",
+    "connect",
     "errname",
+    "parse_message",
     "strerror",
 ]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._config import Config
 from ._errors import AbandonedError, ForkedError, check, error, text
@@ -15,12 +14,18 @@ from ._forebay import ffi, lib
 from ._hold import Hold
 from ._names import Breaker, Policy, Reason, StopMode
 from ._pin import Core
+from ._pool import Pool, pool_of
 from ._put import Put
 from ._quick import Snapshot
 from ._quick import progress as _progress
+from ._records import COUNTERS, CloseReport, Health, Model, Stats, read_model, sized
 from ._sequence import Sequence
+from ._server import CALL_TIMEOUT_S, RECONNECT_S, RankGroup, ServerInfo, connect_pointer, server_info
 from ._session import Session, start_session
 from ._tokens import NamespaceParts, Tokens
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CLOSE_LIMIT_S = 10.0
 """What :meth:`Cache.close` grants by default: enough for reads that are under way on a healthy store."""
@@ -29,119 +34,15 @@ EVENTS_KEPT = 1024
 """Events that a subscription keeps by default before the oldest are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseReport:
-    """What close could not prove ended (``fby_close_report_t``).
-
-    Attributes:
-        sessions_aborted: sessions without an answer.
-        operations_abandoned: store operations that did not end.
-        bytes_abandoned: memory that stays mapped until the process exits.
-    """
-
-    sessions_aborted: int
-    operations_abandoned: int
-    bytes_abandoned: int
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A payload group of a model.
-
-    Attributes:
-        name: as configured.
-        payload_bytes: bytes of one block.
-        slot_bytes: payload, trailer and padding.
-        trailing: 0 for the rule ``all``, n for ``trailing(n)``.
-    """
-
-    name: str
-    payload_bytes: int
-    slot_bytes: int
-    trailing: int
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The model as configured (``fby_model_t``).
-
-    Attributes:
-        block_tokens: tokens of one block.
-        groups: its payload groups, in order.
-        fingerprint: hex digest of all that makes bytes incompatible.
-    """
-
-    block_tokens: int
-    groups: tuple[Group, ...]
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What an operator's probe asks (``fby_health_t``). Ages and times are nanoseconds.
-
-    Attributes:
-        healthy: False: poisoned, or a breaker is open, or an operation is over half its limit.
-        oldest_operation_ns: age of the oldest store operation outstanding; 0: none.
-        oldest_draining_ns: age of the oldest session that drains; 0: none.
-        quarantined_bytes: bytes of slots whose operation is not proven ended.
-        last_completion_ns: age of the last store completion; 0: none yet.
-        breaker: state of the store's breaker.
-        breaker_retry_ns: time to its next probe; 0: closed.
-        message: what is wrong, or "".
-    """
-
-    healthy: bool
-    oldest_operation_ns: int
-    oldest_draining_ns: int
-    quarantined_bytes: int
-    last_completion_ns: int
-    breaker: Breaker
-    breaker_retry_ns: int
-    message: str
-
-
-class Stats(dict[str, int]):
-    """Counters and gauges of one moment by their C names (``fby_stats_t``): ``stats["tokens_delivered"]``.
-
-    Counters only grow; names that end in ``_gauge`` are gauges.
-
-    Attributes:
-        sessions_by_reason: answered sessions by why they stopped.
-    """
-
-    __slots__ = ("sessions_by_reason",)
-
-    sessions_by_reason: dict[Reason, int]
-
-
 _METRICS_ROOM = 16 * 1024  # bytes that are tried first
 
 _RESET_DONE: int = lib.FBY_RESET_DONE
 
-_COUNTERS = tuple(
-    name for name, _ in ffi.typeof("fby_stats_t").fields if name not in ("size", "reserved0", "sessions_by_reason")
-)
-
-
-def _sized(kind: str) -> Any:
-    made = ffi.new(f"{kind} *")
-    made.size = ffi.sizeof(kind)
-    return made
-
-
-def _read_model(pointer: Any) -> Model:
-    model = _sized("fby_model_t")
-    check(lib.fby_cache_model(pointer, model))
-    groups = tuple(
-        Group(text(group.name), int(group.payload_bytes), int(group.slot_bytes), int(group.trailing))
-        for group in model.group[0 : model.groups]
-    )
-    return Model(int(model.block_tokens), groups, text(model.fingerprint))
-
 
 class Cache:
     """A pool of CPU memory, an index over it, and one store (``fby_cache_t``). Opens when it is made.
+
+    :func:`forebay.connect` gives the same object for a cache of another process.
 
     Every call may be made from any thread. A context manager: leaving it closes. After ``fork`` a child's calls raise
     :class:`ForkedError`.
@@ -173,8 +74,11 @@ class Cache:
         config.update(sections)
         out = ffi.new("fby_cache_t **")
         check(lib.fby_cache_open(config._pointer, out))
-        self._model = _read_model(out[0])
-        self._core = Core(out[0], tuple(group.payload_bytes for group in self._model.groups))
+        self._own(out[0])
+
+    def _own(self, pointer: Any) -> None:
+        self._model = read_model(pointer)
+        self._core = Core(pointer, tuple(group.payload_bytes for group in self._model.groups))
 
     # ---- The cache as a whole ----
 
@@ -186,7 +90,8 @@ class Cache:
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> CloseReport:
         """Seals every session, drains, frees; wakes every waiting call (``fby_cache_close``). Idempotent.
 
-        Views of slots are revoked first.
+        Views of slots are revoked first. A connected cache leaves its server: what it had there ends, nothing is waited
+        for.
 
         Args:
             limit_s: longest time in seconds; 0 is legal.
@@ -202,7 +107,7 @@ class Cache:
         if os.getpid() != self._core.owner:  # before the views are revoked: in the child they are somebody else's
             raise ForkedError(lib.FBY_E_FORKED, "the cache was opened by the parent process, which closes it")
         self._core.seal()
-        raw = _sized("fby_close_report_t")
+        raw = sized("fby_close_report_t")
         code = lib.fby_cache_close(self._core.pointer, limit_s, raw)
         report = CloseReport(raw.sessions_aborted, raw.operations_abandoned, int(raw.bytes_abandoned))
         if code < 0:
@@ -244,9 +149,9 @@ class Cache:
         Raises:
             ClosedError: the cache is closed.
         """
-        raw = _sized("fby_stats_t")
+        raw = sized("fby_stats_t")
         check(lib.fby_cache_stats(self._core.pointer, raw))
-        stats = Stats((name, int(getattr(raw, name))) for name in _COUNTERS)
+        stats = Stats((name, int(getattr(raw, name))) for name in COUNTERS)
         stats.sessions_by_reason = {reason: int(raw.sessions_by_reason[i]) for i, reason in enumerate(Reason)}
         return stats
 
@@ -256,7 +161,7 @@ class Cache:
         Raises:
             ClosedError: the cache is closed.
         """
-        raw = _sized("fby_health_t")
+        raw = sized("fby_health_t")
         check(lib.fby_cache_health(self._core.pointer, raw))
         return Health(
             bool(raw.healthy),
@@ -289,8 +194,53 @@ class Cache:
 
         Raises:
             PoisonedError: an invariant is broken; the detail names it.
+            AccessError: of a server without ``server.allow_check``.
         """
         check(lib.fby_cache_check(self._core.pointer))
+
+    # ---- Over a server ----
+
+    @property
+    def connected(self) -> bool:
+        """Whether a server is behind this cache now (``fby_cache_connected``); of a cache of this process always.
+
+        Connects nothing: calls do that, at most once per ``reconnect_s``.
+
+        Raises:
+            ClosedError: the cache is closed.
+        """
+        return check(lib.fby_cache_connected(self._core.pointer)) != 0
+
+    def server_info(self) -> ServerInfo:
+        """The server behind this cache, and its clients (``fby_server_info``).
+
+        Raises:
+            StateError: a cache of this process without ``server.listen``.
+            AwayError: the server is away.
+        """
+        return server_info(self._core)
+
+    def join(self, group: str, rank: int, ranks: int, card: Buffer, limit_s: float) -> RankGroup:
+        """Joins a group of ranks with this rank's card (``fby_group_join``), and waits until all are there.
+
+        The server compares the cards: all ranks get the same answer. The wait is in one piece, without the
+        interpreter's lock: an interrupt from the keyboard counts when it ends.
+
+        Args:
+            group: name of the group, at most 47 bytes.
+            rank: of this process, 0 to ``ranks - 1``; 0 is the leader.
+            ranks: how many there are.
+            card: from :meth:`Card.encode`.
+            limit_s: longest wait in seconds.
+
+        Raises:
+            ConfigError: the cards differ; the detail has the field and the values of all ranks.
+            WaitTimeoutError: ranks are missing; the detail says which.
+            OSError: ``EEXIST``: the group has a living rank of that number.
+            StateError: a cache of this process.
+            AwayError: the server is away.
+        """
+        return RankGroup(self._core, group, rank, ranks, card, limit_s)
 
     # ---- What is made from it ----
 
@@ -407,6 +357,14 @@ class Cache:
         """
         return Put(self._core, sequence, from_block, to_block)
 
+    def pool(self) -> Pool:
+        """The pool for ranks in other processes (``fby_cache_pool``), with a new descriptor that is the caller's.
+
+        Raises:
+            OSError: no descriptor is to be had.
+        """
+        return pool_of(self._core)
+
     def subscribe(self, capacity: int = EVENTS_KEPT) -> Subscription:
         """A bounded queue of events (``fby_subscribe``).
 
@@ -433,3 +391,36 @@ class Cache:
 
     def __repr__(self) -> str:
         return f"<forebay.Cache {self._model.fingerprint}{', closed' if self.closed else ''}>"
+
+
+def connect(
+    path: str | os.PathLike[str],
+    *,
+    call_timeout_s: float = CALL_TIMEOUT_S,
+    reconnect_s: float = RECONNECT_S,
+    name: str | None = None,
+) -> Cache:
+    """A cache of another process, over its Unix socket (``fby_connect``): every call of :class:`Cache`.
+
+    While the server is away, objects of that server raise :class:`StaleError`, new sessions are answered at once with 0
+    tokens, lookups give empty holds, puts stage nothing. Calls about the cache as a whole raise :class:`AwayError`.
+    docs/python.md#servers.
+
+    Args:
+        path: of the socket: ``server.listen`` there, or ``forebay serve``'s.
+        call_timeout_s: seconds above 0; a server that does not answer for so long is taken for gone.
+        reconnect_s: seconds above 0; least time between two attempts to reach it again.
+        name: of this program, for ``forebay top`` and logs, at most 47 bytes; None: its command.
+
+    Raises:
+        FileNotFoundError: there is no such socket.
+        RefusedError: nobody listens there; also a built-in ``ConnectionRefusedError``.
+        AccessError: the socket's mode, or the server does not take this user; also a built-in ``PermissionError``.
+        FormatError: a server of another version, or no Forebay server.
+        WaitTimeoutError: no answer within ``call_timeout_s``.
+        OSError: ``EUSERS``: ``server.max_clients`` are there; or what the system said.
+    """
+    pointer = connect_pointer(os.fsencode(path), call_timeout_s, reconnect_s, name)
+    cache = Cache.__new__(Cache)
+    cache._own(pointer)
+    return cache

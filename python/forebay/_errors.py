@@ -10,7 +10,7 @@ from ._forebay import ffi, lib
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from ._cache import CloseReport
+    from ._records import CloseReport
 
 
 class ForebayError(Exception):
@@ -93,6 +93,10 @@ class StoreError(ForebayError):
     """A code that a store gave (``FBY_E_MISSING`` to ``FBY_E_RECALLED``)."""
 
 
+class ChecksumError(StoreError):
+    """``FBY_E_CHECKSUM``: bytes are not what they were: an object of a store, or a message between ranks."""
+
+
 class BusyError(ForebayError):
     """``-EBUSY``: a table is full, or the store's directory is in use."""
 
@@ -111,6 +115,32 @@ class MissingFileError(_SystemError, FileNotFoundError):
 
 class AccessError(_SystemError, PermissionError):
     """``-EACCES`` or ``-EPERM``: also a built-in ``PermissionError``."""
+
+
+class AwayError(_SystemError, ConnectionError):
+    """``-ENOTCONN``: the server is away; also a built-in ``ConnectionError``."""
+
+
+class RefusedError(_SystemError, ConnectionRefusedError):
+    """``-ECONNREFUSED``: nobody listens on that socket; also a built-in ``ConnectionRefusedError``."""
+
+
+class RankLostError(_SystemError, ConnectionResetError):
+    """``-ECONNRESET``: a rank of the group is dead; also a built-in ``ConnectionResetError``.
+
+    Attributes:
+        rank: which one, where the call says so; else None.
+    """
+
+    rank: int | None = None
+
+
+class LeaderLostError(_SystemError):
+    """``-EOWNERDEAD``: the leader of the group is dead."""
+
+
+class MissingDecisionError(_SystemError):
+    """``-ENODATA``: decisions of the log did not come while later ones did: ask the leader for them."""
 
 
 class SystemCallError(_SystemError):
@@ -135,6 +165,12 @@ _FAMILIES: dict[int, type[ForebayError]] = {
     -errno.ENOMEM: OutOfMemoryError,
     -errno.ETIMEDOUT: WaitTimeoutError,
     -errno.ENOENT: MissingFileError,
+    lib.FBY_E_CHECKSUM: ChecksumError,
+    -errno.ENOTCONN: AwayError,
+    -errno.ECONNREFUSED: RefusedError,
+    -errno.ECONNRESET: RankLostError,
+    -errno.EOWNERDEAD: LeaderLostError,
+    -errno.ENODATA: MissingDecisionError,
     -errno.EACCES: AccessError,
     -errno.EPERM: AccessError,
 }

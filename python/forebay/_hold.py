@@ -6,7 +6,7 @@ from typing import Any
 
 from ._errors import StaleError, check
 from ._forebay import ffi, lib
-from ._pin import Core, Pin
+from ._pin import Core, Pin, ended
 
 
 def copy_size(n: int, payload: int, offset: int, have: int) -> None:
@@ -126,6 +126,26 @@ class Hold:
         check(lib.fby_hold_slots(self._core.pointer, self._live().handle, group, start, stop, out))
         return [int(ffi.cast("uintptr_t", slot)) for slot in out]
 
+    def places(self, group: int = 0, start: int | None = None, stop: int | None = None) -> list[int]:
+        """Where the slots begin in the pool, in bytes, for ranks in other processes (``fby_hold_places``).
+
+        Args:
+            group: as for :meth:`slots`.
+            start: as for :meth:`slots`.
+            stop: as for :meth:`slots`.
+
+        Returns:
+            one place per block; ``NO_PLACE`` where :meth:`slots` has None.
+
+        Raises:
+            ForebayError: as for :meth:`slots`.
+        """
+        self._core.payload(group)
+        start, stop = self._range(start, stop)
+        out = ffi.new("uint64_t[]", stop - start)
+        check(lib.fby_hold_places(self._core.pointer, self._live().handle, group, start, stop, out))
+        return list(ffi.unpack(out, stop - start))
+
     def copy_to(
         self, target: Any, group: int = 0, start: int | None = None, stop: int | None = None, *, offset: int = 0
     ) -> int:
@@ -204,7 +224,7 @@ class Hold:
                 return
             self._readers -= 1
             if self._readers > 0:
-                check(lib.fby_hold_release(self._core.pointer, pin.handle))
+                ended(lib.fby_hold_release(self._core.pointer, pin.handle))
                 return
             self._pin = None
         pin.finish()

@@ -85,6 +85,36 @@ class Namespace(_Text):
     TEXT = "text"
 
 
+class LayoutKind(_Text):
+    """How the tensors of one group lie (``fby_layout_kind_t``; docs/ranks.md)."""
+
+    SPLIT = "split"
+    PACKED = "packed"
+    MLA = "mla"
+    BLOCK_FIRST = "block_first"
+
+
+class DecisionKind(_Text):
+    """What all ranks do (``fby_decision_kind_t``; docs/ranks.md)."""
+
+    LOAD = "load"
+    SAVE = "save"
+    RELEASE = "release"
+    STOP = "stop"
+    RESET = "reset"
+    END = "end"
+
+
+class MessageType(_Text):
+    """What a message between ranks is (``FBY_MESSAGE_...``; docs/ranks.md)."""
+
+    CARD = "card"
+    DECISIONS = "decisions"
+    REPORT = "report"
+    VERDICT = "verdict"
+    ACKNOWLEDGEMENT = "acknowledgement"
+
+
 class EventType(enum.IntEnum):
     """Kinds of events (``fby_event_type_t``), with the C values."""
 
@@ -106,6 +136,10 @@ class Breaker(enum.IntEnum):
 POLICY_NUMBERS: dict[str, int] = {policy: number for number, policy in enumerate(Policy)}
 STOP_MODE_NUMBERS: dict[str, int] = {mode: number for number, mode in enumerate(StopMode)}
 NAMESPACE_NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(Namespace, start=1)}
+LAYOUT_NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(LayoutKind)}
+DECISION_NUMBERS: dict[str, int] = {kind: number for number, kind in enumerate(DecisionKind, start=1)}
+DECISION_KINDS: dict[int, DecisionKind] = dict(enumerate(DecisionKind, start=1))
+MESSAGE_TYPES: dict[int, MessageType] = dict(enumerate(MessageType, start=1))
 
 
 def number_of(table: dict[str, int], what: str, name: str) -> int:

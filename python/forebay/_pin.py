@@ -24,6 +24,16 @@ EXIT_LIMIT_S = 2.0
 _LEAST_PRUNED = 64  # views whose references are kept before the dead ones are looked for
 
 
+def ended(code: int) -> None:
+    """Passes over the codes of an end that came before: the cache was closed, or its server is gone.
+
+    Raises:
+        ForebayError: any other negative code.
+    """
+    if code < 0 and code not in (lib.FBY_E_CLOSED, lib.FBY_E_STALE):
+        raise error(code)
+
+
 class Guard:
     """What every view of one pin carries. Its being alive means that memory of the pin may be touched."""
 
@@ -197,16 +207,14 @@ class Pin:
         """Revokes, then ends the pin: now, or with the last thing made from a view.
 
         Raises:
-            ForebayError: the library refused; not when the cache is closed, which ended everything.
+            ForebayError: the library refused; not when all has ended already, see :func:`ended`.
         """
         with self.core.lock:
             self.revoke()
             if self.is_viewed() or self.handle == 0:
                 return
             handle, self.handle = self.handle, 0
-        code = self._end(self.core.pointer, handle)
-        if code < 0 and code != lib.FBY_E_CLOSED:
-            raise error(code)
+        ended(self._end(self.core.pointer, handle))
 
     def __del__(self) -> None:
         if getattr(self, "handle", 0) != 0:

@@ -9,7 +9,7 @@ from ._forebay import ffi, lib
 from ._hold import copy_size
 from ._pin import Core, Pin
 from ._sequence import Sequence
-from ._wait import wait_in_slices
+from ._wait import wait_in_slices, wait_readable
 
 
 class PutResult(NamedTuple):
@@ -129,6 +129,26 @@ class Put:
         check(lib.fby_put_slots(self._core.pointer, self._live().handle, group, start, stop, out))
         return [int(ffi.cast("uintptr_t", slot)) for slot in out]
 
+    def places(self, group: int = 0, start: int | None = None, stop: int | None = None) -> list[int]:
+        """Where the slots to fill begin in the pool, in bytes, for ranks in other processes (``fby_put_places``).
+
+        Args:
+            group: as for :meth:`slots`.
+            start: as for :meth:`slots`.
+            stop: as for :meth:`slots`.
+
+        Returns:
+            one place per block; ``NO_PLACE`` where nothing is staged.
+
+        Raises:
+            ForebayError: as for :meth:`slots`.
+        """
+        self._core.payload(group)
+        start, stop = self._range(start, stop)
+        out = ffi.new("uint64_t[]", stop - start)
+        check(lib.fby_put_places(self._core.pointer, self._live().handle, group, start, stop, out))
+        return list(ffi.unpack(out, stop - start))
+
     def copy_from(
         self, source: Any, group: int = 0, start: int | None = None, stop: int | None = None, *, offset: int = 0
     ) -> int:
@@ -237,6 +257,31 @@ class Put:
             lambda seconds: int(lib.fby_put_wait_store(self._core.pointer, handle, seconds, out, out + 1)), timeout
         )
         return Stored(int(out[0]), int(out[1]))
+
+    def event_fd(self) -> int:
+        """A descriptor that becomes readable when no store write of the put is outstanding, or its handle ends.
+
+        ``fby_put_event_fd``. Readable at once when none is. A new one with each call, the caller's to close; do not
+        read it. :meth:`wait_store` with timeout 0 has the figures then.
+
+        Raises:
+            StaleError: the put has ended.
+            OSError: no descriptor is to be had.
+        """
+        return check(lib.fby_put_event_fd(self._core.pointer, self._live().handle))
+
+    async def wait_store_async(self, timeout: float | None = None) -> Stored:
+        """The same as :meth:`wait_store` in an event loop, by a descriptor of its own (:meth:`event_fd`).
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            WaitTimeoutError: the time passed; nothing has changed.
+            StaleError: the put has ended.
+        """
+        await wait_readable(self.event_fd(), timeout, f"the writes of put {self.handle:#x} did not end")
+        return self.wait_store(0)
 
     def abort(self) -> None:
         """Returns uncommitted slots and drops the pin (``fby_put_abort``); what was published stays.

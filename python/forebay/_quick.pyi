@@ -4,6 +4,12 @@ from typing import Any, NamedTuple
 from ._names import Outcome, Reason, State
 
 class Snapshot(NamedTuple):
+    """A consistent picture of a session (``fby_snapshot_t``). Immutable; a named tuple.
+
+    Once ``answered`` is true, the fields from ``outcome`` to ``span_end_block`` (``lease_valid`` apart) do not change.
+    Tokens and blocks are counted from the start of the sequence; times are nanoseconds of the monotonic clock.
+    """
+
     state: State
     handle: int
     version: int

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import os
 from typing import Any
 
-from ._errors import WaitTimeoutError, check
+from ._errors import check
 from ._forebay import ffi, lib
 from ._hold import Hold
 from ._names import POLICY_NUMBERS, STOP_MODE_NUMBERS, Policy, StopMode, number_of
@@ -17,7 +15,7 @@ from ._quick import Snapshot
 from ._quick import poll as _poll
 from ._quick import snapshot as _snapshot_at
 from ._sequence import Sequence
-from ._wait import wait_in_slices
+from ._wait import wait_in_slices, wait_readable
 
 
 def _options(
@@ -45,12 +43,6 @@ def _options(
     text = ffi.NULL if label is None else ffi.new("char[]", label.encode("utf-8"))
     options.label = text
     return options, text
-
-
-def _settle(answered: asyncio.Future[None]) -> None:
-    """The descriptor stays readable: only the first report counts."""
-    if not answered.done():
-        answered.set_result(None)
 
 
 NO_OPTIONS: tuple[Any, ...] = (None, None, None, None, 0, 0, None, None)
@@ -142,19 +134,7 @@ class Session:
             StaleError: the handle is not known any more, also after a reset.
             ClosedError: the cache closed meanwhile.
         """
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
-        descriptor = self.event_fd()
-        try:
-            loop.add_reader(descriptor, _settle, answered)
-            await asyncio.wait_for(answered, timeout)
-        except asyncio.TimeoutError:
-            raise WaitTimeoutError(
-                -errno.ETIMEDOUT, f"session {self.handle:#x} was not answered in {timeout} s"
-            ) from None
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+        await wait_readable(self.event_fd(), timeout, f"session {self.handle:#x} was not answered")
         return self.wait(0)
 
     def take(self) -> Hold:

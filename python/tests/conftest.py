@@ -1,8 +1,16 @@
-"""What the stories share: a small model, caches on every kind of store, bytes that name their block."""
+"""What the stories share: a small model, caches on every kind of store, here and over a server; bytes that name their
+block.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,20 +81,206 @@ def fill(cache: forebay.Cache, blocks: int, seed: int = 0) -> forebay.Sequence:
     return sequence
 
 
+def in_child(story: Callable[[], None]) -> int:
+    """The exit status of a forked child that runs the story and ends as a Python program does not: at once."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            story()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# ---- Servers ---------------------------------------------------------------------------------------------------------
+
+# Opens and closes caches as it is told: a line of JSON each, the path of the socket and a configuration or null.
+SERVER = """
+import json, sys, forebay
+caches = {}
+for line in sys.stdin:
+    path, configuration = json.loads(line)
+    if configuration is not None:
+        caches[path] = forebay.Cache(configuration)
+    else:
+        try:
+            caches.pop(path).close(1)
+        except forebay.AbandonedError:
+            pass
+    print("done", flush=True)
+for cache in caches.values():
+    cache.close(1)
+"""
+
+
+def served_settings(path: Path, sections: dict[str, Any]) -> dict[str, Any]:
+    """A whole configuration of a cache that answers on a socket."""
+    server = {"listen": str(path), "allow_check": True} | sections.get("server", {})
+    return settings(**sections | {"server": server})
+
+
+class ServerProcess:
+    """A process with caches that answer on sockets."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", SERVER],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def tell(self, path: Path, configuration: dict[str, Any] | None) -> None:
+        """Opens a cache that answers on the socket, or closes that one."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(path), configuration]) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n", self._process.wait(TENTH)
+
+    def kill(self) -> None:
+        """Ends it as a crash does; the sockets' files stay."""
+        self._process.kill()
+        self._gone()
+
+    def stop(self) -> int:
+        """Ends it in an orderly way.
+
+        Returns:
+            the exit status; -9: it did not come, and was killed.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(TENTH)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return self._gone()
+
+    def _gone(self) -> int:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        return self._process.wait(TENTH)
+
+
+class Server(ServerProcess):
+    """A process of its own for one cache, which a test may end and start again.
+
+    Args:
+        path: of the socket.
+        **sections: as for :func:`settings`.
+    """
+
+    def __init__(self, path: Path, **sections: Any) -> None:
+        self.path = path
+        self._configuration = served_settings(path, sections)
+        self.start()
+
+    def start(self) -> None:
+        """Starts the process, and returns when it answers."""
+        super().__init__()
+        self.tell(self.path, self._configuration)
+
+
+def client_of(server: Server, program: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process that runs a program with the socket as its first argument."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent), *sys.path])}
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", program, str(server.path), *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True,
+    )  # fmt: skip
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what only a call can tell."""
+    end = time.monotonic() + TENTH
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+ServerMaker = Callable[..., Server]
+
+
 @pytest.fixture
-def open_cache() -> Iterator[Maker]:
-    """Opens caches, and closes what a test left open."""
+def start_server() -> Iterator[ServerMaker]:
+    """Starts servers, and ends what a test left running."""
+    servers: list[Server] = []
+    with tempfile.TemporaryDirectory(prefix="fby-") as directory:  # a socket's path is short
+
+        def make(**sections: Any) -> Server:
+            server = Server(Path(directory) / f"{len(servers)}.sock", **sections)
+            servers.append(server)
+            return server
+
+        yield make
+        for server in servers:
+            server.stop()
+
+
+@contextlib.contextmanager
+def closing() -> Iterator[list[forebay.Cache]]:
+    """Closes what is in the list at the end."""
     opened: list[forebay.Cache] = []
-
-    def make(**sections: Any) -> forebay.Cache:
-        cache = forebay.Cache(settings(**sections))
-        opened.append(cache)
-        return cache
-
-    yield make
+    yield opened
     for cache in opened:
         with contextlib.suppress(BufferError, forebay.AbandonedError):
             cache.close(TENTH)
+
+
+@pytest.fixture
+def open_here() -> Iterator[Maker]:
+    """Opens caches of this process, and closes what a test left open."""
+    with closing() as opened:
+
+        def make(**sections: Any) -> forebay.Cache:
+            opened.append(forebay.Cache(settings(**sections)))
+            return opened[-1]
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def server_process() -> Iterator[ServerProcess]:
+    """The process whose caches most tests connect to."""
+    process = ServerProcess()
+    yield process
+    assert process.stop() == 0
+
+
+@pytest.fixture
+def open_served(server_process: ServerProcess) -> Iterator[Maker]:
+    """Opens caches of another process, and connects to them."""
+    paths: list[Path] = []
+    with tempfile.TemporaryDirectory(prefix="fby-") as directory:
+        with closing() as opened:
+
+            def make(**sections: Any) -> forebay.Cache:
+                path = Path(directory) / f"{len(paths)}.sock"
+                server_process.tell(path, served_settings(path, sections))
+                paths.append(path)
+                opened.append(forebay.connect(path))
+                return opened[-1]
+
+            yield make
+        for path in paths:
+            server_process.tell(path, None)
+
+
+@pytest.fixture(params=["here", "served"])
+def open_cache(request: pytest.FixtureRequest) -> Maker:
+    """Opens caches both ways: the same story holds for both."""
+    maker: Maker = request.getfixturevalue(f"open_{request.param}")
+    return maker
 
 
 @pytest.fixture(params=["mem", "mem-threads", "mem-agent", "file"])

@@ -12,24 +12,11 @@ from pathlib import Path
 
 import forebay
 import pytest
-from conftest import BLOCK_BYTES, TENTH, Maker, content, fill, prompt, settings
+from conftest import BLOCK_BYTES, PATIENT, TENTH, Maker, ServerMaker, content, fill, in_child, prompt, settings
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
 LIMIT_S = 60
-
-
-def in_child(story: Callable[[], None]) -> int:
-    """The exit status of a forked child that runs the story and ends as a Python program does not: at once."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            story()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -73,8 +60,9 @@ def python(code: str, *arguments: str, limit: float = LIMIT_S) -> subprocess.Com
 LIVE = """
 import threading, sys, os, forebay
 from conftest import PATIENT, settings, fill, prompt
-cache = forebay.Cache(settings(store={"driver": "mem", "options": {"script": "get:*:hang"}, "host": HOST},
-    prefetch=PATIENT))
+sections = {"store": {"driver": "mem", "options": {"script": "get:*:hang"}}, "prefetch": PATIENT}
+sections["store"]["host"] = HOST if HOST != "served" else "inline"
+cache = forebay.connect(sys.argv[1]) if HOST == "served" else forebay.Cache(settings(**sections))
 sequence = fill(cache, 4)
 kept = cache.lookup(sequence)
 cache.reset(0)
@@ -97,10 +85,12 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("host", ["inline", "thread", "agent"])
+@pytest.mark.parametrize("host", ["inline", "thread", "agent", "served"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_the_interpreter_ends_with_live_objects(ending: str, host: str) -> None:
-    done = python(f"HOST = {host!r}\n" + LIVE + ENDINGS[ending] + "\nprint('end', flush=True)")
+def test_the_interpreter_ends_with_live_objects(ending: str, host: str, start_server: ServerMaker) -> None:
+    hanging = {"driver": "mem", "options": {"script": "get:*:hang"}}
+    path = str(start_server(store=hanging, prefetch=PATIENT).path) if host == "served" else ""
+    done = python(f"HOST = {host!r}\n" + LIVE + ENDINGS[ending] + "\nprint('end', flush=True)", path)
     wanted = {"an exception": 1, "sys.exit": 3}.get(ending, 0)
     assert done.returncode == wanted, done.stderr
     assert ("ZeroDivisionError" in done.stderr) == (ending == "an exception")
@@ -191,6 +181,21 @@ def test_puts_events_and_errors_leak_nothing(open_cache: Maker) -> None:
     flat(3_000, story, warm_up=5_000)
 
 
+def test_ranks_leak_nothing(open_cache: Maker) -> None:
+    cache = open_cache()
+    memory = bytearray(4 * BLOCK_BYTES)
+    layout = forebay.Layout("packed", 1, (forebay.Tensor(memory),), 4, BLOCK_BYTES)
+    with cache.lookup(fill(cache, 4)) as hold:
+
+        def story() -> None:
+            with forebay.Rank.attach_cache(cache, threads=2) as rank:
+                rank.register(0, layout, offset=0, size=BLOCK_BYTES)
+                for _ in range(4):
+                    assert rank.load(0, hold.places(), range(4), verify=True).wait().error == 0
+
+        flat(500, story)
+
+
 def test_caches_leak_nothing() -> None:
     def story() -> None:
         with forebay.Cache(settings()) as cache:
@@ -225,6 +230,7 @@ def test_the_command_is_in_the_package() -> None:
     [
         ("quickstart.py", "prefetched 512 of 513 tokens, every byte as stored"),
         ("asyncio_prefetch.py", "16 requests, 2048 tokens delivered, every byte as stored"),
+        ("served.py", "delivered 512 tokens to example"),
     ],
 )
 def test_examples_run(name: str, line: str) -> None:

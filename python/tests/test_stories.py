@@ -310,14 +310,14 @@ def test_an_epoch_makes_old_sequences_stale(cache: forebay.Cache) -> None:
         assert session.wait(TENTH).delivered_tokens == 0
 
 
-def test_a_file_store_outlives_the_cache(tmp_path: Path, open_cache: Maker) -> None:
+def test_a_file_store_outlives_the_cache(tmp_path: Path, open_here: Maker) -> None:
     store = {"driver": "file", "options": {"dir": str(tmp_path / "store"), "capacity": "64MiB"}}
-    with open_cache(store=store) as first:
+    with open_here(store=store) as first:
         fill(first, 16, seed=3)
         with pytest.raises(forebay.BusyError, match="store"):
-            open_cache(store=store)
+            open_here(store=store)
     assert first.closed
-    with open_cache(store=store) as second, second.start(second.sequence(prompt(16, seed=3))) as session:
+    with open_here(store=store) as second, second.start(second.sequence(prompt(16, seed=3))) as session:
         assert session.wait(TENTH).delivered_tokens == 256
         target = bytearray(16 * BLOCK_BYTES)
         with session.take() as hold:

@@ -100,6 +100,20 @@ def test_others_count_while_one_waits_for_events(open_cache: Maker) -> None:
         counter.join(TENTH)
 
 
+def test_others_count_while_one_waits_for_ranks_and_the_leader(open_served: Maker) -> None:
+    cache = open_served()
+    group = cache.join("alone", 0, 1, forebay.Card(0, 1).encode(), TENTH)
+    counter = count_then(lambda: group.send(b"from the leader"))
+    assert group.receive() == b"from the leader"
+    counter.join(TENTH)
+    counted = threading.Event()
+    counter = count_then(counted.set)
+    with pytest.raises(forebay.WaitTimeoutError):
+        cache.join("pair", 0, 2, forebay.Card(0, 2).encode(), 0.5)
+    counter.join(TENTH)
+    assert counted.is_set()
+
+
 def test_others_count_while_one_hashes_and_copies(open_cache: Maker) -> None:
     big = model(groups=[{"name": "kv", "payload_bytes": 8 << 20, "rule": "all"}])
     cache = open_cache(model=big, pool={"bytes": "64MiB"}, store={"write": "off"}, prefetch={"enabled": False})
@@ -127,8 +141,11 @@ def test_others_count_while_one_hashes_and_copies(open_cache: Maker) -> None:
         assert goes_on_during(lambda: cache.sequence(tokens))
         assert goes_on_during(lambda: put.copy_from(kv))
         put.commit()
-        with cache.lookup(sequence) as hold:
+        with cache.lookup(sequence) as hold, forebay.Rank.attach_cache(cache) as rank:
             assert goes_on_during(lambda: hold.copy_to(kv))
+            rank.register(0, forebay.Layout("packed", 1, (forebay.Tensor(kv),), 4, 8 << 20), offset=0, size=8 << 20)
+            places = hold.places()
+            assert goes_on_during(lambda: rank.load(0, places, range(len(places))).wait())
     finally:
         end.set()
         counter.join(TENTH)
