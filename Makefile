@@ -13,7 +13,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: build demo test live python asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-test setup-lint
+.PHONY: build demo test live python engines engine-demo engine-exact asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-docs setup-lint setup-test
 
 build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
 	@$(MESON) compile -C build
@@ -21,8 +21,9 @@ build: setup-build build/.configured-$(WERROR) ## Build the library and the comm
 demo: build ## Show what Forebay does: every policy and stop mode on real bytes (ARGS=--json)
 	@build/forebay demo $(ARGS)
 
-test: setup-test build-debug/.configured-$(WERROR) ## Build with invariants on and run the whole suite (TESTS=suite or test names)
-	$(call run_tests,build-debug,1)
+test: setup-test build-debug/.configured-$(WERROR) ## Build with invariants on and run the whole suite, C and Python (TESTS=test names)
+	@$(MESON) compile -C build-debug
+	@MESON=$(MESON) scripts/test-all build-debug $(TESTS)
 
 live: setup-test build-debug/.configured-$(WERROR) ## Faults against real stores: a Mooncake and a Redis are started, broken and mended
 	$(call run_tests,build-debug,1,--suite live)
@@ -42,10 +43,20 @@ sim: setup-build build-sim/.configured-$(WERROR) ## Run the simulator: make sim 
 
 bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks of core, index and rank copies (ratios and costs, not tests)
 	@$(MESON) compile -C build-bench
-	@build-bench/bench/bench_core && build-bench/bench/bench_index && build-bench/bench/bench_copy
+	@build-bench/bench/bench_core && build-bench/bench/bench_index && \
+	build-bench/forebay bench copy --layouts
 
 python: setup-test ## Build the Python package, install it into a fresh environment, test it there
 	@scripts/test-python
+
+engines: setup-test ## vLLM with Forebay on tiny models: restored requests give the tokens of cold ones (ARGS="--only TEXT")
+	@scripts/test-engines $(ARGS)
+
+engine-exact: setup-test ## The same with Gemma-3 270M and SmolLM2 on every store, before a release (ARGS=--json)
+	@scripts/with-vllm python engines/vllm_exact.py --real $(ARGS)
+
+engine-demo: setup-test ## vLLM's API server on Gemma-3 270M: cold, restored, cut by a deadline (ARGS=--json)
+	@scripts/with-vllm python engines/vllm_demo.py $(ARGS)
 
 model: setup-lint ## Check the models in model/ exhaustively (spin)
 	@scripts/check-models build-model
@@ -60,8 +71,9 @@ clang: setup-test build-clang/.configured-true ## Build everything with clang, w
 lint: setup-lint build-clang/.configured-true ## clang-format, clang-tidy and shellcheck over all files (ARGS=--changed)
 	@scripts/lint build-clang $(ARGS)
 
-docs: build ## Check the documents: links resolve, marked commands run
+docs: setup-docs build ## Check the documents (links, marked commands) and build the C and Python reference (build/docs/index.html)
 	@scripts/check-docs
+	@scripts/build-reference build
 
 install: build ## Install library, headers, command and pkg-config file under PREFIX (DESTDIR is respected)
 	@[ "$$(cat build/.prefix 2>/dev/null)" = "$(PREFIX)" ] || { $(MESON) configure build --prefix=$(PREFIX) && \
@@ -70,13 +82,15 @@ install: build ## Install library, headers, command and pkg-config file under PR
 
 help: ## Show this
 	@echo "Targets:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-13s %s\n", $$1, $$2}'
 
 clean: ## Remove every build directory
-	rm -rf build build-asan build-bench build-ci build-clang build-debug build-fuzz build-model build-python build-sim build-tsan build-ubsan
+	rm -rf build build-asan build-bench build-ci build-clang build-debug build-engines build-fuzz build-model build-python build-sim build-tsan build-ubsan
 
 setup-build:
 	@scripts/setup build
+setup-docs:
+	@scripts/setup docs
 setup-test:
 	@scripts/setup test
 setup-lint:
