@@ -47,17 +47,18 @@ class BenchEngine(Story):
     def test_what_it_says_stands_in_the_commands_own_form(self):
         python = self.saying(SAID)
         out = json.loads(self.succeeds("bench", "engine", "--tiny", "--json", "--python", python))
-        self.assertEqual(list(out), ["bench", "machine", "engine", "model", "seed", "notes", "figures"])
-        self.assertEqual((out["bench"], out["engine"], out["model"], out["seed"], out["notes"]),
-                         ("engine", "vllm 1.2.3", 'gemma "3"', 1, ["vs_builtin_ratio: none runs here"]))
+        self.assertEqual(list(out), ["bench", "machine", "rounds", "seed", "engine", "model", "notes", "figures"])
+        self.assertEqual((out["bench"], out["rounds"], out["seed"], out["engine"], out["model"], out["notes"]),
+                         ("engine", 9, 1, "vllm 1.2.3", 'gemma "3"', ["vs_builtin_ratio: none runs here"]))
         self.assertIn(" cores, ", out["machine"])
         self.assertEqual(out["figures"], FIGURES)
         self.assertEqual([list(figure) for figure in out["figures"]], [list(figure) for figure in FIGURES])
 
     def test_people_get_a_table_of_what_was_measured(self):
         out = self.succeeds("bench", "engine", "--tiny", "--python", self.saying(SAID))
-        machine, *rest = out.splitlines()
+        machine, rounds, *rest = out.splitlines()
         self.assertTrue(machine.startswith("Machine: "))
+        self.assertEqual(rounds, "Rounds: 9, and one to warm up")
         self.assertEqual(rest[:4], ["Engine: vllm 1.2.3", 'Model: gemma "3"', "Note: vs_builtin_ratio: none runs here", ""])
         rows = {line.split()[0]: line.split()[1:] for line in rest[5:] if line and not line.startswith("95 %")}
         self.assertEqual(rows.get("match_call_us"), ["1.5000", "us", "<=", "5", "met"])

@@ -7,6 +7,7 @@ import json
 from forebay.engines.bench.figures import Figure, Report, as_json, interval, lines, of_rounds, table
 
 REPORT = Report(
+    3,
     {"engine": "vllm 1.2.3"},
     ["one\tnote\nin lines"],
     [
@@ -47,7 +48,7 @@ def test_lines_are_what_the_command_reads() -> None:
 
 def test_json_has_the_form_of_every_benchmark() -> None:
     whole = json.loads(as_json(REPORT))
-    assert list(whole) == ["bench", "machine", "engine", "notes", "figures"]
+    assert list(whole) == ["bench", "machine", "rounds", "engine", "notes", "figures"]
     assert whole["figures"][0] == {
         "name": "a_us", "value": 1.5, "unit": "us", "op": "<=", "goal": 2, "met": True, "lo": 1.25, "hi": 1.75,
     }  # fmt: skip

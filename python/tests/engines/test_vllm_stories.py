@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forebay
@@ -16,6 +18,7 @@ from toy import BLOCK_TOKENS, FULL, HYBRID, LAYER_BYTES, Engine, group, request
 
 Maker = Callable[..., Engine]
 TOKENS = list(range(100, 130))  # 30 tokens: 7 blocks and 2 more
+IDLE = SimpleNamespace(num_scheduled_tokens={}, total_num_scheduled_tokens=0)
 
 
 @pytest.fixture
@@ -273,6 +276,43 @@ def test_ranks_that_differ_turn_the_cache_off_and_say_in_what(engine: Maker, cap
     assert "group a0 is 'nothing' on rank 1 and '2 layers, 128 bytes, rule 0' in the scheduler's process" in caplog.text
     assert one.run(request("s", TOKENS)) == 0
     assert one.scheduler.cache.stats()["blocks_published"] == 0
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the clock on."""
+    real, moved = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + moved[0])
+
+    def move(seconds: float) -> None:
+        moved[0] += seconds
+
+    return move
+
+
+def test_an_engine_that_idles_before_its_first_request_restores_all_the_same(
+    engine: Maker, later: Callable[[float], None]
+) -> None:
+    one = engine()
+    later(3600)
+    assert one.run(request("cold", TOKENS)) == 0
+    later(3600)
+    assert one.run(request("warm", TOKENS)) == 28
+    one.quiet()
+
+
+def test_workers_that_never_come_turn_the_cache_off(
+    engine: Maker, later: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = engine()
+    waiting = request("r", TOKENS)
+    one.scheduler.begin(waiting)
+    one.workers.clear()
+    while one.scheduler.match(waiting, 0)[0] is None:
+        one.scheduler.plan(IDLE)
+        later(7)
+    assert one.scheduler.match(waiting, 0) == (0, False)
+    assert "is off, the engine computes alone: 0 of 1 workers came for the pool in 60 s" in caplog.text
 
 
 def test_a_reset_forgets_and_the_store_still_has_it(tmp_path: Path, engine: Maker) -> None:

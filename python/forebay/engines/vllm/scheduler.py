@@ -79,7 +79,7 @@ class SchedulerSide:
         self._step = 0
         self._attached = 0
         self._was_lost = False
-        self._opened = time.monotonic()
+        self._asked_at: float | None = None  # the workers, for the first time since they had no pool
         self._off: str | None = None
         self._figures: dict[str, int] = dict.fromkeys(("rank_bytes_loaded", "rank_bytes_saved", "failed_blocks"), 0)
         self._reported: dict[str, int] = {}
@@ -113,8 +113,10 @@ class SchedulerSide:
         return tokens, bool(tokens) and not self._matcher.is_sync
 
     def _may_load(self) -> bool:
-        """False until all workers have the pool; then, or when that takes too long, the engine computes alone."""
-        if time.monotonic() - self._opened > ATTACH_LIMIT_S:
+        """False until all workers have the pool. When that takes too long, the engine computes alone for good.
+
+        Workers are asked in steps, and an idle engine makes none: the limit counts from the first one that asked."""
+        if self._asked_at is not None and time.monotonic() - self._asked_at > ATTACH_LIMIT_S:
             self._turn_off(
                 f"{self._attached} of {self._model.ranks} workers came for the pool in {ATTACH_LIMIT_S:.0f} s"
             )
@@ -169,9 +171,14 @@ class SchedulerSide:
         self._step += 1
         self._saver.collect()
         loads, self._loads = self._loads, []
-        if self._settings.server is not None and not self._pool.is_current():
+        is_there = self._settings.server is None or self._pool.is_current()
+        if not is_there:
             self._lose(loads)
         waiting = self._attached < self._model.ranks and self._off is None
+        if not waiting or not is_there:
+            self._asked_at = None
+        elif self._asked_at is None:
+            self._asked_at = time.monotonic()
         address = self._pool.address
         plan = StepPlan(self._step, address.instance, address if waiting else None, loads)
         if self._save and self._off is None and self._attached >= self._model.ranks:
