@@ -115,7 +115,8 @@ class SchedulerSide:
     def _may_load(self) -> bool:
         """False until all workers have the pool. When that takes too long, the engine computes alone for good.
 
-        Workers are asked in steps, and an idle engine makes none: the limit counts from the first one that asked."""
+        Workers are asked in steps, and an idle engine makes none: the limit counts from the first one that asked.
+        """
         if self._asked_at is not None and time.monotonic() - self._asked_at > ATTACH_LIMIT_S:
             self._turn_off(
                 f"{self._attached} of {self._model.ranks} workers came for the pool in {ATTACH_LIMIT_S:.0f} s"
