@@ -179,7 +179,7 @@ static void call(world_t *world, fby_peer_t *peer, const fby_request_view_t *req
 
 static void hello(world_t *world, uint32_t i)
 {
-    const fby_msg_hello_t body = {.snapshot_bytes = sizeof(fby_snapshot_t), .stats_bytes = sizeof(fby_stats_t)};
+    const fby_msg_hello_t body = {.snapshot_bytes = sizeof(fby_snapshot_t), .struct_bytes = FBY_MSG_STRUCT_BYTES};
     const fby_request_view_t request = {.type = FBY_REQUEST_HELLO, .body = &body};
     world->peer[i] = fby_peer_create(world->server, -1, -1, FBY_PEER_OF_TEST, 0);
     CHECK(world->peer[i] != NULL);

@@ -61,13 +61,29 @@ int fby_cache_open(const fby_config_t *config, fby_cache_t **out)
     return 0;
 }
 
-static void await_users(fby_cache_t *cache)
+/* What threads that were woken get to leave, whatever the limit was. */
+#define LEAVE_NS (2 * FBY_SECOND)
+
+/* Threads that did not leave until the deadline: they are in a call of the store's (an epoch being raised). */
+static uint32_t await_users(fby_cache_t *cache, uint64_t deadline)
 {
+    const struct timespec until = {(time_t)(deadline / FBY_SECOND), (long)(deadline % FBY_SECOND)};
+    uint32_t users;
+    int rc = 0;
     pthread_mutex_lock(&cache->lock);
-    while (atomic_load(&cache->users) > 0) {
-        pthread_cond_wait(&cache->changed, &cache->lock);
+    while ((users = (uint32_t)atomic_load(&cache->users)) > 0 && rc == 0) {
+        rc = pthread_cond_timedwait(&cache->changed, &cache->lock, &until);
     }
     pthread_mutex_unlock(&cache->lock);
+    return users;
+}
+
+static int abandon(uint32_t users, fby_close_report_t *report)
+{
+    report->operations_abandoned += users;
+    fby_log(FBY_LOG_WARN, "abandoned", "threads=%u", users);
+    fby_error_set("%u threads did not come back from the store within the limit; all stays mapped", users);
+    return FBY_E_ABANDONED;
 }
 
 /* Whoever asks about the server holds the lock: nobody looks at one that is being closed. */
@@ -93,7 +109,9 @@ static void cache_shut(fby_cache_t *cache, uint64_t limit_ns)
     atomic_store(&cache->closing, true);
     int rc = fby_runtime_shutdown(cache->runtime, left, &report);
     /* Everyone inside has been woken; nobody else comes in. */
-    await_users(cache);
+    uint64_t now = fby_clock_now(&fby_clock_monotonic);
+    uint32_t users = await_users(cache, FBY_MAX(fby_add_sat(begun, limit_ns), fby_add_sat(now, LEAVE_NS)));
+    rc = users > 0 ? abandon(users, &report) : rc;
     if (rc == 0) {
         fby_runtime_finish(cache->runtime);
     }

@@ -177,14 +177,13 @@ int fby_local_hold_release(fby_cache_t *cache, fby_hold_t hold)
 {
     fby_runtime_t *runtime;
     fby_actions_t actions;
-    fby_core_hold_info_t info;
     int rc = fby_call_begin(cache, &runtime);
     if (rc != 0) {
         return rc;
     }
     uint64_t now = fby_enter(runtime, &actions);
     rc = fby_core_hold_release(runtime->core, now, hold);
-    if (rc == 0 && fby_core_hold_info(runtime->core, hold, &info) != 0) {
+    if (rc == 0 && fby_core_hold_fewer(runtime->core, hold, 0) != 0) { /* no reader is left, of any generation */
         (void)fby_handles_remove(&runtime->holds, hold);
     }
     fby_leave(runtime, &actions);

@@ -277,9 +277,7 @@ int fby_local_put_event_fd(fby_cache_t *cache, fby_put_t put)
     fby_put_record_t *record = fby_put_record(runtime, put);
     rc = record == NULL ? FBY_E_STALE : fby_core_put_writes(runtime->core, put, &outstanding, &stored, &failed);
     if (rc == 0 && outstanding > 0) {
-        ours->next = record->fds;
-        record->fds = ours;
-        ours = NULL;
+        rc = fby_event_fds_add(&record->fds, FBY_MOST_EVENT_FDS, &ours, &actions.fds);
     }
     fby_leave(runtime, &actions);
     fby_event_fds_end(ours); /* nothing is outstanding: readable at once */

@@ -339,9 +339,7 @@ int fby_local_session_event_fd(fby_cache_t *cache, fby_session_t session)
     rc = fby_core_session_slot(runtime->core, session, &slot) ? 0 : FBY_E_STALE;
     rc = rc == 0 ? fby_core_session_snapshot(runtime->core, session, &full) : rc;
     if (rc == 0 && !full.answered) {
-        ours->next = runtime->sessions[slot].fds;
-        runtime->sessions[slot].fds = ours;
-        ours = NULL;
+        rc = fby_event_fds_add(&runtime->sessions[slot].fds, FBY_MOST_EVENT_FDS, &ours, &actions.fds);
     }
     fby_leave(runtime, &actions);
     fby_event_fds_end(ours); /* answered already: readable at once */

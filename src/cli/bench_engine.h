@@ -1,6 +1,6 @@
 /*
- * bench_engine.h - `forebay bench engine`: the package's `python -m forebay.engines.bench` measures inside an engine, and
- * prints lines of fields between tabs. Here it is started, and what it says is read and judged.
+ * bench_engine.h - `forebay bench engine`: the package's `python -m forebay.engines.bench` measures inside an engine,
+ * and prints lines of fields between tabs. Here it is started, and what it says is read and judged.
  *
  *   fact NAME TEXT                               what was run
  *   note TEXT                                    why a figure is missing or has no goal
@@ -36,7 +36,7 @@ typedef struct fby_bench_engine {
     char said[FBY_BENCH_ENGINE_BYTES];
 } fby_bench_engine_t;
 
-/* Runs the interpreter and reads what it says. Negative errno with fby_last_error(): which package lacks, or what fails. */
+/* Runs the interpreter and reads what it says. Negative errno, with fby_last_error(): what lacks, or what failed. */
 int fby_bench_engine_run(const fby_bench_engine_options_t *options, fby_bench_engine_t *out);
 /* Takes `said` apart, in place. -EPROTO: it is not of that form; the message has the line. */
 int fby_bench_engine_parse(fby_bench_engine_t *bench);

@@ -1,4 +1,4 @@
-/* bench_engine_report.c - the lines of the interpreter become figures; these are printed as those of every benchmark. */
+/* bench_engine_report.c - the interpreter's lines become figures, which are printed as those of every benchmark. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -89,17 +89,18 @@ int fby_bench_engine_parse(fby_bench_engine_t *bench)
 
 /* ---- Printing ---------------------------------------------------------------------------------------------------- */
 
-static void print_json(const fby_bench_engine_t *bench, const char *machine, uint64_t seed)
+static void print_json(const fby_bench_engine_t *bench, const char *machine, const fby_bench_engine_options_t *options)
 {
     fby_json_t json;
     fby_json_init(&json, stdout);
     fby_json_object(&json, NULL);
     fby_json_text(&json, "bench", "engine");
     fby_json_text(&json, "machine", machine);
+    fby_json_u64(&json, "rounds", options->rounds);
+    fby_json_u64(&json, "seed", options->seed);
     for (size_t i = 0; i < bench->facts; i++) {
         fby_json_text(&json, bench->fact[i].name, bench->fact[i].text);
     }
-    fby_json_u64(&json, "seed", seed);
     fby_json_array(&json, "notes");
     for (size_t i = 0; i < bench->notes; i++) {
         fby_json_text(&json, NULL, bench->note[i]);
@@ -142,10 +143,10 @@ void fby_bench_engine_print(const fby_bench_engine_options_t *options, const fby
     char machine[FBY_BENCH_MACHINE_BYTES];
     fby_bench_machine(machine, sizeof(machine));
     if (options->as_json) {
-        print_json(bench, machine, options->seed);
+        print_json(bench, machine, options);
         return;
     }
-    printf("Machine: %s\n", machine);
+    printf("Machine: %s\nRounds: %" PRIu64 ", and one to warm up\n", machine, options->rounds);
     for (size_t i = 0; i < bench->facts; i++) {
         printf("%c%s: %s\n", bench->fact[i].name[0] & ~0x20, bench->fact[i].name + 1, bench->fact[i].text);
     }

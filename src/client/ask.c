@@ -1,5 +1,6 @@
 /* ask.c - requests and answers, and what happens when none comes. */
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -127,6 +128,8 @@ static void connect_again(fby_client_t *client)
     fby_log(FBY_LOG_WARN, "server_back", "path=%s client=%llu", path, (unsigned long long)link->welcome.client);
 }
 
+static void tell_ends(fby_client_t *client);
+
 bool fby_client_reach(fby_client_t *client)
 {
     if (present_link(client) == NULL) {
@@ -135,6 +138,7 @@ bool fby_client_reach(fby_client_t *client)
             return false;
         }
         connect_again(client);
+        tell_ends(client);
         client->next_attempt = fby_client_deadline(client->reconnect_ns);
     }
     return atomic_load(&client->link) != NULL;
@@ -193,6 +197,51 @@ int fby_client_ask(fby_client_t *client, fby_request_t type, const void *body, c
     }
     keep_descriptor(fd, came, fds);
     return judge(client, answer);
+}
+
+/* ---- Ends that a server may not have heard of -------------------------------------------------------------------- */
+
+static int tell_end(fby_client_t *client, const fby_ended_put_t *end)
+{
+    fby_answer_view_t answer;
+    const fby_msg_object_t about = {.handle = end->put, .from = end->client, .to = end->secret};
+    return FBY_MIN(fby_client_ask(client, FBY_REQUEST_PUT_END, &about, NULL, 0, &answer, NULL), 0);
+}
+
+/* Without memory its slots stay out of use until this process ends. */
+static void tell_end_later(fby_client_t *client, const fby_ended_put_t *end)
+{
+    if (client->ended_count == client->ended_room) {
+        size_t room = client->ended_room * 2 + 16;
+        fby_ended_put_t *larger = realloc(client->ended, room * sizeof(*larger));
+        if (larger == NULL) {
+            return;
+        }
+        client->ended = larger;
+        client->ended_room = room;
+    }
+    client->ended[client->ended_count++] = *end;
+}
+
+static void tell_ends(fby_client_t *client)
+{
+    while (client->ended_count > 0 && tell_end(client, &client->ended[client->ended_count - 1]) != -ENOTCONN) {
+        client->ended_count--;
+    }
+}
+
+int fby_client_end_former(fby_client_t *client, const fby_link_t *former, fby_put_t put)
+{
+    const fby_ended_put_t end = {put, former->welcome.client, former->welcome.secret};
+    const fby_link_t *now = atomic_load(&client->link);
+    if (now != NULL && now->instance != former->instance) {
+        return FBY_E_STALE; /* that server is gone, and what it had */
+    }
+    int rc = now != NULL ? tell_end(client, &end) : -ENOTCONN;
+    if (rc == -ENOTCONN) {
+        tell_end_later(client, &end);
+    }
+    return rc;
 }
 
 int fby_client_call(fby_client_t *client, fby_request_t type, const void *body, void *out, size_t bytes)

@@ -214,6 +214,10 @@ int fby_client_cache_metrics(fby_cache_t *cache, char *text, size_t capacity, si
         length = ((const fby_msg_numbers_t *)answer.body)->number[0];
     }
     pthread_mutex_unlock(&client->lock);
+    if (rc >= 0 && fd < 0) {
+        fby_error_set("metrics of the server: %s", fby_strerror(-EMFILE));
+        rc = -EMFILE;
+    }
     if (rc >= 0) {
         rc = metrics_copy(fd, length, text, capacity, needed);
     }

@@ -71,6 +71,11 @@ typedef struct fby_object {
     fby_put_record_t *record; /* of a put; NULL: a hold */
 } fby_object_t;
 
+/* A put that ended here while the server was away, which may fence its slots until it hears of it. */
+typedef struct fby_ended_put {
+    uint64_t put, client, secret; /* the connection it was made over */
+} fby_ended_put_t;
+
 typedef struct fby_client {
     /* ---- constant ---- */
     fby_cache_t *cache;
@@ -93,6 +98,8 @@ typedef struct fby_client {
     uint64_t next_attempt;
     bool told_changed; /* the log says that the server has another model */
     uint64_t was_client, was_secret;
+    fby_ended_put_t *ended;
+    size_t ended_count, ended_room;
     void *stash; /* a group's message that did not fit; NULL: none */
     size_t stash_bytes;
 
@@ -118,6 +125,9 @@ void fby_client_unread(fby_client_t *client);
 fby_link_t *fby_link_ref(fby_link_t *link);
 void fby_link_unref(fby_client_t *client, fby_link_t *link);
 
+/* At close, when nobody is inside: those that somebody read when they were retired. */
+void fby_client_free_retired(fby_client_t *client);
+
 /* ---- Under the lock ---- */
 
 /* -ENOTCONN, with detail. */
@@ -130,6 +140,8 @@ int fby_client_ask(fby_client_t *client, fby_request_t type, const void *body, c
 bool fby_client_reach(fby_client_t *client);
 /* The server is gone, or as good as that. */
 void fby_client_lose(fby_client_t *client, const char *why);
+/* Tells the server that nobody here writes to a put of a former connection any more: now, or once it is back. */
+int fby_client_end_former(fby_client_t *client, const fby_link_t *former, fby_put_t put);
 /* Adopts what the server says about keys. -ENOMEM, FBY_E_CONFIG. */
 int fby_client_take_keyring(fby_client_t *client, const fby_msg_keyring_t *keyring);
 /* As ask, for requests with a sequence: `about` lies in body. Sends ahead what does not fit. */

@@ -60,6 +60,7 @@ static void client_free(fby_client_t *client)
     fby_client_forget_all(client);
     fby_client_drop_stash(client);
     fby_link_unref(client, atomic_exchange(&client->link, NULL));
+    fby_client_free_retired(client);
     fby_client_forget_sequences(client);
     fby_keyring_unref(client->keyring);
     pthread_mutex_destroy(&client->objects_lock);
@@ -68,6 +69,7 @@ static void client_free(fby_client_t *client)
         close(client->closing_fd);
     }
     free(client->drops);
+    free(client->ended);
     free(client->buffer);
     free(client->path);
     free(client);

@@ -10,7 +10,7 @@
 /* Not to be used by two threads while it ends; else by any. */
 typedef struct subscription {
     fby_cache_t *cache; /* first in every kind of subscription; never freed */
-    fby_link_t *link;   /* one reference, unless the cache closed */
+    fby_link_t *link;   /* one reference, which may outlive the client */
     uint64_t id;
     int server_fd; /* readable while events wait at the server */
     int local_fd;  /* readable while events wait here */
@@ -69,7 +69,7 @@ static int subscription_open(fby_client_t *client, subscription_t *subscription,
     }
     subscription->id = ((const fby_msg_numbers_t *)answer.body)->number[0];
     subscription->link = fby_link_ref(atomic_load(&client->link));
-    rc = subscription->server_fd < 0 ? FBY_E_FORMAT : 0;
+    rc = subscription->server_fd < 0 ? -EMFILE : 0; /* it came, and found no room */
     rc = rc == 0 ? watch(subscription->epoll, subscription->server_fd, EPOLLIN) : rc;
     rc = rc == 0 ? watch(subscription->epoll, subscription->local_fd, EPOLLIN) : rc;
     rc = rc == 0 ? watch(subscription->epoll, subscription->link->socket, EPOLLRDHUP) : rc;
@@ -185,6 +185,19 @@ int fby_client_subscription_fd(fby_subscription_t *given)
 
 /* ---- End -------------------------------------------------------------------------------------------------------- */
 
+/* The cache is closed, or about to be: once it is, nobody reads a link any more. */
+static void closed_unref(fby_cache_t *cache, fby_link_t *link)
+{
+    pthread_mutex_lock(&cache->lock);
+    while (cache->phase != FBY_CACHE_CLOSED) {
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    if (atomic_fetch_sub_explicit(&link->refs, 1, memory_order_acq_rel) == 1) {
+        fby_link_free(link);
+    }
+}
+
 void fby_client_unsubscribe(fby_subscription_t *given)
 {
     subscription_t *subscription = (subscription_t *)given;
@@ -202,6 +215,8 @@ void fby_client_unsubscribe(fby_subscription_t *given)
         pthread_mutex_unlock(&client->lock);
         fby_link_unref(client, subscription->link);
         (void)fby_call_end(subscription->cache, 0);
+    } else {
+        closed_unref(subscription->cache, subscription->link);
     }
     subscription_free(subscription);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -246,13 +247,22 @@ static int hello_refused(const char *path, const fby_answer_view_t *answer)
     return answer->code == FBY_E_CLOSED ? -ECONNREFUSED : answer->code; /* it is stopping */
 }
 
+/* Then descriptors that came along found no room. */
+static bool no_descriptor_is_left(void)
+{
+    int fd = eventfd(0, EFD_CLOEXEC);
+    bool is_full = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    (void)(fd >= 0 && close(fd));
+    return is_full;
+}
+
 /* The answer to the hello, and the two descriptors. */
 static int link_greet(fby_link_t *link, const char *path, const fby_link_self_t *self, uint64_t deadline, void *buffer,
                       int fd[FBY_MSG_FDS])
 {
     fby_msg_hello_t hello = {
         .snapshot_bytes = sizeof(fby_snapshot_t),
-        .stats_bytes = sizeof(fby_stats_t),
+        .struct_bytes = FBY_MSG_STRUCT_BYTES,
         .was_client = self->was_client,
         .was_secret = self->was_secret,
     };
@@ -272,6 +282,9 @@ static int link_greet(fby_link_t *link, const char *path, const fby_link_self_t 
         return 0;
     }
     fby_close_all(fd, fds);
+    if (is_answer && answer.code >= 0 && fds == 0 && no_descriptor_is_left()) {
+        return refuse(-EMFILE, path, fby_strerror(-EMFILE));
+    }
     return is_answer && answer.code < 0 ? hello_refused(path, &answer)
                                         : refuse(FBY_E_FORMAT, path, "of another version, or no Forebay server");
 }

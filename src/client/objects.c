@@ -57,6 +57,15 @@ fby_link_t *fby_link_ref(fby_link_t *link)
     return link;
 }
 
+static void links_free(fby_link_t *list)
+{
+    while (list != NULL) {
+        fby_link_t *next = list->next;
+        fby_link_free(list);
+        list = next;
+    }
+}
+
 /* Nobody references a retired link, and it is not the client's: once nobody reads, nobody can. */
 void fby_link_unref(fby_client_t *client, fby_link_t *link)
 {
@@ -72,11 +81,13 @@ void fby_link_unref(fby_client_t *client, fby_link_t *link)
         client->retired = NULL;
     }
     pthread_mutex_unlock(&client->objects_lock);
-    while (list != NULL) {
-        fby_link_t *next = list->next;
-        fby_link_free(list);
-        list = next;
-    }
+    links_free(list);
+}
+
+void fby_client_free_retired(fby_client_t *client)
+{
+    links_free(client->retired);
+    client->retired = NULL;
 }
 
 /* ---- Holds and puts --------------------------------------------------------------------------------------------- */

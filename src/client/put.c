@@ -438,16 +438,13 @@ int fby_client_put_event_fd(fby_cache_t *cache, fby_put_t put)
 /* Of a former connection: this server may fence its slots until it hears that nobody here writes to them any more. */
 static int end_former(fby_client_t *client, fby_put_t put)
 {
-    fby_answer_view_t answer;
-    const fby_msg_object_t about = {.handle = put};
     fby_link_t *former = fby_client_link_of(client, put);
     int rc = FBY_E_STALE;
-    pthread_mutex_lock(&client->lock);
-    const fby_link_t *now = atomic_load(&client->link);
-    if (now != NULL && former != NULL && former->instance == now->instance) {
-        rc = FBY_MIN(fby_client_ask(client, FBY_REQUEST_PUT_END, &about, NULL, 0, &answer, NULL), 0);
+    if (former != NULL) {
+        pthread_mutex_lock(&client->lock);
+        rc = fby_client_end_former(client, former, put);
+        pthread_mutex_unlock(&client->lock);
     }
-    pthread_mutex_unlock(&client->lock);
     fby_link_unref(client, former);
     fby_client_forget(client, put, true);
     return rc;
@@ -465,8 +462,11 @@ static int put_release(fby_client_t *client, fby_put_t put)
         return end_former(client, put);
     }
     rc = FBY_MIN(fby_client_call(client, FBY_REQUEST_PUT_END, &about, NULL, 0), 0);
+    if (rc == -ENOTCONN) { /* it may not have heard of it */
+        return end_former(client, put);
+    }
     put_settle(client, put, NULL);
-    if (rc == 0 || rc == FBY_E_STALE || rc == -ENOTCONN) {
+    if (rc == 0 || rc == FBY_E_STALE) {
         fby_client_forget(client, put, true);
     }
     return rc;

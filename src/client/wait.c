@@ -15,8 +15,8 @@ int fby_client_event(fby_client_t *client, uint32_t of, uint64_t handle, int *fd
     pthread_mutex_lock(&client->lock);
     int rc = fby_client_ask(client, FBY_REQUEST_EVENT, &about, NULL, 0, &answer, &came);
     if (rc >= 0 && came < 0) {
-        fby_client_lose(client, "its answer lacks a descriptor");
-        rc = -ENOTCONN;
+        fby_error_set("descriptor of the server: %s", fby_strerror(-EMFILE));
+        rc = -EMFILE;
     }
     if (rc >= 0 && link != NULL) {
         *link = fby_link_ref(atomic_load(&client->link));

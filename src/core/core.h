@@ -203,6 +203,8 @@ int fby_core_hold_info(fby_core_t *core, fby_hold_t hold, fby_core_hold_info_t *
 int fby_core_hold_slots(fby_core_t *core, fby_hold_t hold, uint32_t group, uint32_t from, uint32_t to, uint32_t *out);
 int fby_core_hold_trim(fby_core_t *core, uint64_t now, fby_hold_t hold, uint64_t tokens, uint64_t *now_tokens);
 int fby_core_hold_readers(fby_core_t *core, fby_hold_t hold, uint32_t add);
+/* `fewer` readers less, of which at least one stays: for who has many. Of an older generation, too. -EINVAL. */
+int fby_core_hold_fewer(fby_core_t *core, fby_hold_t hold, uint32_t fewer);
 /* Works on holds of an older generation too: that is how their slots come free. */
 int fby_core_hold_release(fby_core_t *core, uint64_t now, fby_hold_t hold);
 

@@ -241,6 +241,17 @@ int fby_core_hold_readers(fby_core_t *core, fby_hold_t hold, uint32_t add)
     return 0;
 }
 
+int fby_core_hold_fewer(fby_core_t *core, fby_hold_t hold, uint32_t fewer)
+{
+    uint32_t id = fby_handle_id(core, hold, FBY_HANDLE_HOLD, true);
+    if (core->poisoned || id == FBY_NONE)
+        return core->poisoned ? FBY_E_POISONED : FBY_E_STALE;
+    if (fewer >= core->holds[id].readers)
+        return -EINVAL;
+    core->holds[id].readers -= fewer;
+    return 0;
+}
+
 int fby_core_hold_release(fby_core_t *core, uint64_t now, fby_hold_t hold)
 {
     int rc = fby_core_enter(core, now);

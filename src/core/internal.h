@@ -23,8 +23,8 @@
 #include "base/heap.h"
 #include "base/list.h"
 #include "core/core.h"
-#include "core/handle.h"
 #include "core/estimate.h"
+#include "core/handle.h"
 #include "core/policy.h"
 
 typedef enum fby_item_state { FBY_ITEM_NONE, FBY_ITEM_QUEUED, FBY_ITEM_BEGUN, FBY_ITEM_ENDED } fby_item_state_t;

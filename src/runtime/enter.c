@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/put_publish.h"
 #include "runtime/runtime.h"
@@ -260,10 +261,14 @@ int fby_runtime_reset_fd(fby_runtime_t *runtime)
     }
     (void)fby_enter(runtime, &actions);
     if (fby_core_resetting(runtime->core) && !runtime->closing && !fby_is_poisoned(runtime)) {
-        fby_event_fds_move(&ours, &runtime->reset_fds);
+        rc = fby_event_fds_add(&runtime->reset_fds, FBY_MOST_RESET_FDS, &ours, &actions.fds);
     }
     fby_leave(runtime, &actions);
     fby_event_fds_end(ours);
+    if (rc != 0) {
+        close(theirs);
+        return rc;
+    }
     return theirs;
 }
 

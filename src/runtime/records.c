@@ -1,6 +1,7 @@
 #include "runtime/records.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -46,6 +47,56 @@ void fby_event_fds_move(fby_event_fd_t **from, fby_event_fd_t **to)
         fd->next = *to;
         *to = fd;
     }
+}
+
+enum { FEW = 16 };
+
+/* Those whose other end is closed. */
+static void move_closed(fby_event_fd_t **list, uint32_t count, fby_event_fd_t **gone)
+{
+    struct pollfd one[FBY_MOST_RESET_FDS];
+    uint32_t n = 0, i = 0;
+    for (const fby_event_fd_t *fd = *list; fd != NULL && n < FBY_ARRAY_LEN(one); fd = fd->next) {
+        one[n++] = (struct pollfd){.fd = fd->fd}; /* an end that is gone shows without being asked for */
+    }
+    if (n < count || poll(one, n, 0) <= 0) {
+        return;
+    }
+    for (fby_event_fd_t **at = list; *at != NULL; i++) {
+        fby_event_fd_t *fd = *at;
+        if ((one[i].revents & (POLLHUP | POLLERR)) == 0) {
+            at = &fd->next;
+            continue;
+        }
+        *at = fd->next;
+        fd->next = *gone;
+        *gone = fd;
+    }
+}
+
+static uint32_t length_of(const fby_event_fd_t *list)
+{
+    uint32_t n = 0;
+    for (; list != NULL; list = list->next) {
+        n++;
+    }
+    return n;
+}
+
+int fby_event_fds_add(fby_event_fd_t **list, uint32_t most, fby_event_fd_t **one, fby_event_fd_t **gone)
+{
+    uint32_t count = length_of(*list);
+    /* at each doubling, so that those who keep theirs are not looked at each time */
+    if (count >= most || (count >= FEW && (count & (count - 1)) == 0)) {
+        move_closed(list, count, gone);
+        if (length_of(*list) >= most) {
+            return -EMFILE;
+        }
+    }
+    (*one)->next = *list;
+    *list = *one;
+    *one = NULL;
+    return 0;
 }
 
 fby_put_record_t *fby_put_record_create(const fby_core_seq_t *view, const fby_keyring_t *keyring)

@@ -6,6 +6,11 @@
 #include "core/core.h"
 #include "runtime/seq.h"
 
+enum {
+    FBY_MOST_EVENT_FDS = 64,   /* of one session or put */
+    FBY_MOST_RESET_FDS = 1024, /* of everybody */
+};
+
 /* A descriptor of ours that becomes readable when something has happened, once; the caller has another one of the same. */
 typedef struct fby_event_fd {
     struct fby_event_fd *next;
@@ -16,6 +21,9 @@ typedef struct fby_event_fd {
 int fby_event_fd_create(fby_event_fd_t **out, int *theirs);
 /* All of one list to another: under the lock to those that are signalled after it. */
 void fby_event_fds_move(fby_event_fd_t **from, fby_event_fd_t **to);
+/* Takes *one, which becomes NULL. Who closed its end needs none any more: such go to `gone`, to be ended outside the lock.
+   -EMFILE: `most` are in use; *one stays the caller's. */
+int fby_event_fds_add(fby_event_fd_t **list, uint32_t most, fby_event_fd_t **one, fby_event_fd_t **gone);
 /* Signals every descriptor of the list, closes and frees it. */
 void fby_event_fds_end(fby_event_fd_t *list);
 

@@ -30,8 +30,14 @@ static bool user_allowed(const fby_server_t *server, uint32_t uid)
     return listed || (server->uids == 0 && (uid == geteuid() || uid == 0));
 }
 
-/* A descriptor of the process at the other end. -1: there is none to be had. Where the kernel gives it by number only, the
-   connection is looked at again: it would have ended with the process before another one could get the number. */
+static bool is_exhausted(void)
+{
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+}
+
+/* A descriptor of the process at the other end. -1: there is none to be had; -EMFILE: there is, but no room for it. Where
+   the kernel gives it by number only, the connection is looked at again: it would have ended with the process before
+   another one could get the number. */
 static int process_of(int socket, pid_t pid)
 {
     int pidfd = -1;
@@ -40,11 +46,17 @@ static int process_of(int socket, pid_t pid)
     if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) {
         return pidfd;
     }
+    if (is_exhausted()) {
+        return -EMFILE;
+    }
     if (pid <= 0) {
         return -1;
     }
     pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd >= 0 && (poll(&other, 1, 0) != 0 && (other.revents & (POLLHUP | POLLERR)) != 0)) {
+    if (pidfd < 0) {
+        return is_exhausted() ? -EMFILE : -1;
+    }
+    if (poll(&other, 1, 0) != 0 && (other.revents & (POLLHUP | POLLERR)) != 0) {
         close(pidfd);
         pidfd = -1;
     }
@@ -72,6 +84,11 @@ static void take(fby_server_t *server, int socket)
     (void)getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length);
     int pidfd = process_of(socket, other.pid);
     fby_count(&server->counts.accepted, 1);
+    if (pidfd == -EMFILE) { /* taken without it, it could never put anything */
+        fby_count(&server->counts.refused_number, 1);
+        close(socket);
+        return;
+    }
     waiting_bound(server);
     fby_peer_t *peer = fby_peer_create(server, socket, pidfd, (int32_t)other.pid, other.uid);
     if (peer == NULL) {
@@ -89,14 +106,13 @@ static void take(fby_server_t *server, int socket)
 /* No descriptor is left: one is given up for a moment, so that whoever knocks hears no rather than nothing. */
 static void turn_away(fby_server_t *server)
 {
-    static fby_log_limit_t limit; /* of the one thread that gets here */
     uint64_t suppressed;
     (void)(server->spare >= 0 && close(server->spare));
     int socket = accept4(server->listener.socket, NULL, NULL, SOCK_CLOEXEC);
     (void)(socket >= 0 && close(socket));
     server->spare = fby_server_spare();
     fby_count(&server->counts.refused_number, 1);
-    if (fby_log_allow(&limit, fby_clock_now(&fby_clock_monotonic), FBY_SECOND, &suppressed)) {
+    if (fby_log_allow(&server->accept_limit, fby_clock_now(&fby_clock_monotonic), FBY_SECOND, &suppressed)) {
         fby_log(FBY_LOG_WARN, "no_descriptors", "clients=%u suppressed=%llu",
                 atomic_load_explicit(&server->counts.clients, memory_order_relaxed), (unsigned long long)suppressed);
     }

@@ -43,9 +43,9 @@ static int admit(fby_peer_t *peer, const fby_msg_hello_t *hello)
                       peer->uid);
         return refuse(&server->counts.refused_user, -EACCES);
     }
-    if (hello->snapshot_bytes != sizeof(fby_snapshot_t) || hello->stats_bytes != sizeof(fby_stats_t)) {
-        fby_error_set("the client's structs have %u and %u bytes; accepted: %zu and %zu, of version %s",
-                      hello->snapshot_bytes, hello->stats_bytes, sizeof(fby_snapshot_t), sizeof(fby_stats_t),
+    if (hello->snapshot_bytes != sizeof(fby_snapshot_t) || hello->struct_bytes != FBY_MSG_STRUCT_BYTES) {
+        fby_error_set("the client's structs have %u and %u bytes; accepted: %zu and %u, of version %s",
+                      hello->snapshot_bytes, hello->struct_bytes, sizeof(fby_snapshot_t), FBY_MSG_STRUCT_BYTES,
                       fby_version());
         return refuse(&server->counts.refused_version, FBY_E_FORMAT);
     }
@@ -59,13 +59,14 @@ static int admit(fby_peer_t *peer, const fby_msg_hello_t *hello)
     return 0;
 }
 
-/* Who this process was before: what is left of that connection ends now, and its puts may be ended by this one. */
+/* Who this process was before: what is left of that connection ends now. What it was granted and could still write to, it
+   may say it is done with. */
 static void recognise(fby_peer_t *peer, const fby_msg_hello_t *hello)
 {
     fby_peer_t *former = hello->was_client != 0 ? fby_peer_find(peer->server, hello->was_client) : NULL;
     if (former != NULL && former->secret == hello->was_secret && former->pid == peer->pid) {
         fby_peer_end(former);
-        peer->was = former->number;
+        fby_peer_inherit(peer, former);
     }
 }
 

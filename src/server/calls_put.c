@@ -103,14 +103,20 @@ int fby_call_PUT_STORED(fby_peer_t *peer, const fby_request_view_t *request, fby
                : fby_call_stale("put", object->handle);
 }
 
-/* Asked for by whoever this client was before: then its process lives, and says that it writes no more. */
-static int put_end_of_former(fby_peer_t *peer, uint64_t handle)
+/* Of a connection that this process had before: it lives, and says that it writes no more. */
+static int put_end_of_former(fby_peer_t *peer, const fby_msg_object_t *object)
 {
-    fby_owned_t *owned = fby_owned_find(&peer->server->puts, handle, peer->was != 0 ? peer->was : FBY_NEVER);
+    fby_peer_t *former = object->from != 0 ? fby_peer_find(peer->server, object->from) : NULL;
+    bool is_own = former != NULL && former != peer && former->secret == object->to && former->pid == peer->pid;
+    if (is_own) {
+        fby_peer_end(former); /* it is, and may not have been heard of */
+    }
+    fby_owned_t *owned = is_own ? fby_owned_find(&peer->server->puts, object->handle, former->number) : NULL;
     if (owned == NULL || !owned->abandoned || owned->owner_done) {
-        return fby_call_stale("put", handle);
+        return fby_call_stale("put", object->handle);
     }
     fby_server_put_owner_done(peer->server, owned);
+    fby_peer_settle(former);
     return 0;
 }
 
@@ -118,5 +124,5 @@ int fby_call_PUT_END(fby_peer_t *peer, const fby_request_view_t *request, fby_re
 {
     const fby_msg_object_t *object = request->body;
     fby_owned_t *owned = put_of(peer, object->handle);
-    return owned != NULL ? fby_peer_put_end(peer, owned, true) : put_end_of_former(peer, object->handle);
+    return owned != NULL ? fby_peer_put_end(peer, owned, true) : put_end_of_former(peer, object);
 }

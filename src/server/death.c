@@ -103,10 +103,13 @@ static void release_sessions(fby_peer_t *peer)
 static void release_holds(fby_peer_t *peer)
 {
     fby_owned_table_t *table = &peer->server->holds;
+    fby_runtime_t *runtime = peer->server->runtime;
     for (fby_owned_t *owned; (owned = fby_owned_first(table, &peer->holds)) != NULL;) {
-        for (int rc = 0; rc == 0 && owned->readers > 0; owned->readers--) {
-            rc = fby_hold_release(peer->server->cache, owned->handle);
-        }
+        /* in one step, as many as they are: nobody waits for a count of the client's choice */
+        pthread_mutex_lock(&runtime->lock);
+        (void)fby_core_hold_fewer(runtime->core, owned->handle, owned->readers - 1);
+        pthread_mutex_unlock(&runtime->lock);
+        (void)fby_hold_release(peer->server->cache, owned->handle);
         fby_owned_forget(table, owned);
     }
     peer->pinned_bytes = 0;
@@ -169,6 +172,24 @@ void fby_peer_bury(fby_peer_t *peer)
     }
 }
 
+void fby_peer_inherit(fby_peer_t *peer, fby_peer_t *former)
+{
+    while (former->grants != NULL) {
+        fby_grant_t *grant = former->grants;
+        former->grants = grant->next;
+        grant->next = peer->grants;
+        peer->grants = grant;
+    }
+    fby_peer_settle(former);
+}
+
+void fby_peer_settle(fby_peer_t *peer)
+{
+    if (peer->state == FBY_PEER_ENDED && peer->fenced.count == 0 && peer->grants == NULL) {
+        fby_peer_bury(peer);
+    }
+}
+
 static void drop_unsent(fby_peer_t *peer)
 {
     for (size_t i = 0; i < peer->unsent_fds; i++) {
@@ -179,6 +200,16 @@ static void drop_unsent(fby_peer_t *peer)
     peer->unsent_fds = 0;
 }
 
+static void say_fenced(const fby_peer_t *peer)
+{
+    uint64_t suppressed;
+    if (fby_log_allow(&peer->server->fence_limit, fby_clock_now(&fby_clock_monotonic), FBY_SECOND, &suppressed)) {
+        fby_log(FBY_LOG_INFO, "client_fenced", "client=%llu pid=%d bytes=%llu suppressed=%llu",
+                (unsigned long long)peer->number, (int)peer->pid, (unsigned long long)peer->fenced_bytes,
+                (unsigned long long)suppressed);
+    }
+}
+
 void fby_peer_end(fby_peer_t *peer)
 {
     fby_server_t *server = peer->server;
@@ -187,6 +218,9 @@ void fby_peer_end(fby_peer_t *peer)
     }
     if (peer->state == FBY_PEER_NEW) {
         server->waiting--;
+    }
+    if (peer->state == FBY_PEER_RESTING) {
+        fby_work_cancel(peer);
     }
     if (peer->welcomed) {
         atomic_fetch_sub_explicit(&server->counts.clients, 1, memory_order_relaxed);
@@ -202,11 +236,9 @@ void fby_peer_end(fby_peer_t *peer)
     }
     drop_unsent(peer);
     fby_peer_release(peer);
-    if (peer->fenced.count == 0 && peer->grants == NULL) {
-        fby_peer_bury(peer);
-    } else {
-        fby_log(FBY_LOG_INFO, "client_fenced", "client=%llu pid=%d bytes=%llu", (unsigned long long)peer->number,
-                (int)peer->pid, (unsigned long long)peer->fenced_bytes);
+    fby_peer_settle(peer);
+    if (!peer->dead) {
+        say_fenced(peer);
     }
 }
 

@@ -66,7 +66,7 @@ bool fby_member_post(fby_member_t *member, fby_group_bytes_t *message, uint32_t 
     *mail = (fby_group_mail_t){.message = message, .lost = lost};
     if (message != NULL) {
         message->refs++;
-        member->mail_bytes += message->count;
+        member->mail_bytes += FBY_GROUP_MAIL + message->count;
     }
     *member->mail_end = mail;
     member->mail_end = &mail->next;
@@ -78,7 +78,7 @@ void fby_member_read(fby_member_t *member)
     fby_group_mail_t *mail = member->mail;
     member->mail = mail->next;
     member->mail_end = member->mail == NULL ? &member->mail : member->mail_end;
-    member->mail_bytes -= mail->message != NULL ? mail->message->count : 0;
+    member->mail_bytes -= mail->message != NULL ? FBY_GROUP_MAIL + mail->message->count : 0;
     bytes_unref(mail->message);
     free(mail);
 }

@@ -17,6 +17,7 @@
 
 enum {
     FBY_GROUP_BACKLOG = 1 << 20, /* bytes of messages that a rank has not read */
+    FBY_GROUP_MAIL = 64,         /* bytes that any message is counted as beside its own */
     FBY_GROUP_VERDICTS = 1024,
     FBY_GROUP_EVENTS = 8, /* descriptors of one rank that wait */
     FBY_GROUP_TEXT = 1024

@@ -31,8 +31,9 @@ static fby_member_t *member_in(const fby_peer_t *peer, bool leader, int *code)
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
 /* The leader need not read what it sent itself: then the oldest of it goes, and a follower of its own sees a gap. */
-static bool has_room(fby_group_t *group, uint32_t count)
+static bool has_room(fby_group_t *group, uint32_t bytes)
 {
+    uint64_t count = FBY_GROUP_MAIL + (uint64_t)bytes;
     for (uint32_t rank = 1; rank < group->ranks; rank++) {
         const fby_member_t *member = group->member[rank];
         if (member != NULL && member->state == FBY_MEMBER_IN && member->mail_bytes + count > FBY_GROUP_BACKLOG) {
@@ -124,6 +125,11 @@ int fby_call_GROUP_REPORT(fby_peer_t *peer, const fby_request_view_t *request, f
     if (about.type != FBY_MESSAGE_REPORT || about.rank != member->rank) {
         fby_error_set("a %s of rank %u; accepted: a report of rank %u", fby_message_name(about.type), about.rank,
                       member->rank);
+        return -EINVAL;
+    }
+    if (about.number > member->group->highest + FBY_GROUP_VERDICTS) {
+        fby_error_set("a report on decision %llu; accepted: at most %d beyond the last that was reported, %llu",
+                      (unsigned long long)about.number, FBY_GROUP_VERDICTS, (unsigned long long)member->group->highest);
         return -EINVAL;
     }
     fby_verdict_t *verdict = fby_group_verdict_of(member->group, about.number, &rc);

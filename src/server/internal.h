@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/log.h"
 #include "runtime/board.h"
 #include "server/listener.h"
 #include "server/owned.h"
@@ -74,7 +75,6 @@ struct fby_peer {
     bool allowed;  /* its user is */
     bool welcomed; /* counted as a client */
     uint64_t number, secret, connected_ns;
-    uint64_t was; /* who its process was before a reconnect; 0 */
     char name[FBY_MSG_NAME];
 
     fby_owned_list_t sessions, holds, puts;
@@ -136,6 +136,7 @@ struct fby_server {
     struct fby_group *groups;
     fby_work_t *work; /* NULL: no helper thread so far */
     fby_server_counts_t counts;
+    fby_log_limit_t violation_limit, accept_limit, fence_limit;
     _Alignas(64) uint8_t in[FBY_MSG_MOST], out[FBY_MSG_MOST], elements[FBY_MSG_MOST];
 };
 
@@ -213,6 +214,10 @@ void fby_peer_end(fby_peer_t *peer);
 void fby_peer_process_gone(fby_peer_t *peer);
 /* Everything it had, but not the connection. Again: nothing. */
 void fby_peer_release(fby_peer_t *peer);
+/* A connection of the same process: what an ended one was granted is the peer's from now on. */
+void fby_peer_inherit(fby_peer_t *peer, fby_peer_t *former);
+/* An ended one that nothing waits for any more is buried. */
+void fby_peer_settle(fby_peer_t *peer);
 /* Freed at the end of the round. */
 void fby_peer_bury(fby_peer_t *peer);
 /* At the end of a round. */
@@ -241,6 +246,8 @@ void fby_server_fill(fby_server_t *server, fby_server_info_t *info, fby_server_c
 /* ---- work.c: what does I/O ---- */
 /* A reset that raises the epoch, for this peer's request. -errno. */
 int fby_work_reset(fby_peer_t *peer, uint32_t serial);
+/* Its connection ended: what was not begun so far is not done, so that no more waits than there are connections. */
+void fby_work_cancel(const fby_peer_t *peer);
 /* Answers what is done. */
 void fby_work_settle(fby_server_t *server);
 /* Ends the helper; what still runs at the deadline is left to itself. NULL is fine. */

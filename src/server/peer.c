@@ -133,10 +133,9 @@ void fby_peer_writable(fby_peer_t *peer)
 
 static void violated(fby_peer_t *peer, const char *what)
 {
-    static fby_log_limit_t limit; /* of the one thread that gets here */
     uint64_t suppressed;
     fby_count(&peer->server->counts.violations, 1);
-    if (fby_log_allow(&limit, fby_clock_now(&fby_clock_monotonic), FBY_SECOND, &suppressed)) {
+    if (fby_log_allow(&peer->server->violation_limit, fby_clock_now(&fby_clock_monotonic), FBY_SECOND, &suppressed)) {
         fby_log(FBY_LOG_WARN, "client_violation", "client=%llu pid=%d uid=%u what=\"%s\" suppressed=%llu",
                 (unsigned long long)peer->number, (int)peer->pid, peer->uid, what, (unsigned long long)suppressed);
     }

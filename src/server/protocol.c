@@ -210,12 +210,15 @@ ssize_t fby_message_receive(int socket, void *bytes, size_t capacity, int fd[FBY
         return -errno;
     }
     size_t came = take_descriptors(&message, fd);
-    bool too_much = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || came > FBY_MSG_FDS;
-    if (too_much || received == 0) {
+    /* cut short with room to spare: this process has no descriptor left, and the bytes are whole */
+    bool no_room = (message.msg_flags & MSG_CTRUNC) != 0 && came < FBY_MSG_FDS;
+    bool too_much = (message.msg_flags & MSG_TRUNC) != 0 || ((message.msg_flags & MSG_CTRUNC) != 0 && !no_room) ||
+                    came > FBY_MSG_FDS;
+    if (too_much || no_room || received == 0) {
         for (size_t i = 0; i < FBY_MIN(came, (size_t)FBY_MSG_FDS); i++) {
             close(fd[i]);
         }
-        return too_much ? -EMSGSIZE : 0;
+        return too_much ? -EMSGSIZE : received;
     }
     *fds = came;
     return received;

@@ -58,9 +58,15 @@ typedef struct fby_msg_answer {
 
 /* ---- Bodies of requests: behind the head ---- */
 
+/* Structs travel as they are: both ends must have the same. */
+#define FBY_MSG_STRUCT_BYTES                                                                                           \
+    ((uint32_t)(sizeof(fby_stats_t) + sizeof(fby_health_t) + sizeof(fby_event_t) + sizeof(fby_model_t) +               \
+                sizeof(fby_pool_t) + sizeof(fby_put_result_t) + sizeof(fby_server_info_t) +                            \
+                sizeof(fby_server_client_t)))
+
 typedef struct fby_msg_hello {
-    uint32_t snapshot_bytes, stats_bytes; /* sizeof: structs travel as they are */
-    uint64_t was_client, was_secret;      /* after a reconnect: who this process was before; 0 */
+    uint32_t snapshot_bytes, struct_bytes; /* sizeof(fby_snapshot_t), FBY_MSG_STRUCT_BYTES */
+    uint64_t was_client, was_secret;       /* after a reconnect: who this process was before; 0 */
     char name[FBY_MSG_NAME];
 } fby_msg_hello_t;
 
@@ -172,7 +178,7 @@ typedef struct fby_msg_numbers {
     X(PUT_PLACES, fby_msg_object_t, 0, 0, fby_msg_none_t, 8, FBY_MSG_PLACES)                                           \
     X(PUT_COMMIT, fby_msg_object_t, 0, 0, fby_put_result_t, 0, 0)  /* from: valid tokens; sealed already */            \
     X(PUT_STORED, fby_msg_object_t, 0, 0, fby_msg_numbers_t, 0, 0) /* stored, failed; -ETIMEDOUT: not yet */           \
-    X(PUT_END, fby_msg_object_t, 0, 0, fby_msg_none_t, 0, 0)       /* also of who this client was before */            \
+    X(PUT_END, fby_msg_object_t, 0, 0, fby_msg_none_t, 0, 0)       /* of a former connection: from, to: who, secret */ \
     X(SUBSCRIBE, fby_msg_object_t, 0, 0, fby_msg_numbers_t, 0, 0)  /* from: capacity -> id; a descriptor */            \
     X(EVENTS, fby_msg_object_t, 0, 0, fby_msg_none_t, sizeof(fby_event_t), FBY_MSG_EVENTS) /* handle: id */            \
     X(UNSUBSCRIBE, fby_msg_object_t, 0, 0, fby_msg_none_t, 0, 0)                           /* handle: id */            \
@@ -246,7 +252,7 @@ size_t fby_answer_build(fby_request_t type, uint32_t serial, int32_t code, const
 
 /* One message with up to FBY_MSG_FDS descriptors. Send: length, or -errno (-EAGAIN with MSG_DONTWAIT; never SIGPIPE).
    Receive: length; 0: the other end is gone; -EMSGSIZE: longer than capacity, or more descriptors than fit (all of them
-   are closed); -errno. *fds becomes how many came; they are close-on-exec and the caller's. */
+   are closed); -errno. *fds becomes how many came, none when this process has no room for all of them; they are close-on-exec and the caller's. */
 ssize_t fby_message_send(int socket, const void *bytes, size_t length, const int *fd, size_t fds, int flags);
 ssize_t fby_message_receive(int socket, void *bytes, size_t capacity, int fd[FBY_MSG_FDS], size_t *fds, int flags);
 

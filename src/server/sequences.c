@@ -72,26 +72,6 @@ static void buckets_grow(fby_sequences_t *sequences)
     }
 }
 
-fby_kept_sequence_t *fby_sequences_add(fby_sequences_t *sequences, uint64_t id, fby_keyring_t *keyring)
-{
-    buckets_grow(sequences);
-    if (sequences->bucket == NULL) {
-        return NULL;
-    }
-    fby_kept_sequence_t *kept = calloc(1, sizeof(*kept));
-    if (kept == NULL || fby_seq_make_hashed(keyring, &kept->seq) != 0) {
-        free(kept);
-        return NULL;
-    }
-    fby_kept_sequence_t **at = bucket_of(sequences, id);
-    kept->id = id;
-    kept->chain = *at;
-    *at = kept;
-    use_link(sequences, kept);
-    sequences->count++;
-    return kept;
-}
-
 static void forget(fby_sequences_t *sequences, fby_kept_sequence_t *kept)
 {
     fby_kept_sequence_t **at = bucket_of(sequences, kept->id);
@@ -114,6 +94,27 @@ void fby_sequences_grown(fby_sequences_t *sequences, fby_kept_sequence_t *kept)
     while (sequences->bytes > sequences->limit && sequences->oldest != kept) {
         forget(sequences, sequences->oldest);
     }
+}
+
+fby_kept_sequence_t *fby_sequences_add(fby_sequences_t *sequences, uint64_t id, fby_keyring_t *keyring)
+{
+    buckets_grow(sequences);
+    if (sequences->bucket == NULL) {
+        return NULL;
+    }
+    fby_kept_sequence_t *kept = calloc(1, sizeof(*kept));
+    if (kept == NULL || fby_seq_make_hashed(keyring, &kept->seq) != 0) {
+        free(kept);
+        return NULL;
+    }
+    fby_kept_sequence_t **at = bucket_of(sequences, id);
+    kept->id = id;
+    kept->chain = *at;
+    *at = kept;
+    use_link(sequences, kept);
+    sequences->count++;
+    fby_sequences_grown(sequences, kept); /* what an empty one takes counts, too */
+    return kept;
 }
 
 void fby_sequences_drop(fby_sequences_t *sequences, uint64_t id)

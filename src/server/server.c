@@ -270,6 +270,7 @@ void fby_server_close(fby_server_t *server, double limit_s)
     (void)!write(server->wake, &one, sizeof(one));
     pthread_join(server->thread, NULL);
     fby_work_close(server->work, deadline);
+    server->work = NULL;
     fby_listener_close(&server->listener);
     fby_server_free(server);
 }

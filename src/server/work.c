@@ -140,6 +140,26 @@ int fby_work_reset(fby_peer_t *peer, uint32_t serial)
     return 0;
 }
 
+void fby_work_cancel(const fby_peer_t *peer)
+{
+    fby_work_t *work = peer->server->work;
+    if (work == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&work->lock);
+    job_t **at = &work->asked;
+    while (*at != NULL && (*at)->client != peer->number) {
+        at = &(*at)->next;
+    }
+    job_t *job = *at; /* one at most: the connection rests meanwhile */
+    if (job != NULL) {
+        *at = job->next;
+        work->asked_end = job->next == NULL ? at : work->asked_end;
+    }
+    pthread_mutex_unlock(&work->lock);
+    free(job);
+}
+
 static void job_answer(fby_server_t *server, const job_t *job)
 {
     fby_peer_t *peer = fby_peer_find(server, job->client);

@@ -294,6 +294,65 @@ static void a_server_that_freezes_is_away_until_it_answers(void **state)
     served_close(&served);
 }
 
+/* The server did not answer for a moment, and fences the put of a connection that is no more. */
+static void away_and_back(served_t *served, rig_t *rig, fby_seq_t *seq)
+{
+    served_freeze(served);
+    nothing_fails(rig, seq);
+    served_thaw(served);
+    served_await_back(rig);
+}
+
+static bool nothing_is_fenced(rig_t *rig)
+{
+    fby_server_info_t info = {.size = sizeof(info)};
+    assert_int_equal(fby_server_info(rig->cache, &info, NULL, 0, NULL), 0);
+    return info.fenced_bytes == 0;
+}
+
+static void a_put_that_ends_while_the_server_is_away_is_not_fenced_for_ever(void **state)
+{
+    (void)state;
+    served_t served;
+    rig_t rig;
+    fby_put_t put;
+    SERVED_OPEN(&served, NULL);
+    served_connect(&served, &rig, 1);
+    fby_seq_t *seq = rig_seq(&rig, 1, 40);
+    assert_int_equal(fby_put_begin(rig.cache, seq, 0, 2, &put, NULL, NULL, NULL), 0);
+    served_freeze(&served);
+    nothing_fails(&rig, seq);
+    assert_int_equal(fby_put_release(rig.cache, put), FBY_E_STALE);
+    served_thaw(&served);
+    served_await_back(&rig);
+    RIG_AWAIT(nothing_is_fenced(&rig));
+    rig_quiet(&rig);
+    fby_seq_unref(seq);
+    fby_cache_close(rig.cache, 0, NULL);
+    served_close(&served);
+}
+
+static void a_put_is_known_after_more_than_one_reconnect(void **state)
+{
+    (void)state;
+    served_t served;
+    rig_t rig;
+    fby_put_t put;
+    SERVED_OPEN(&served, NULL);
+    served_connect(&served, &rig, 1);
+    fby_seq_t *seq = rig_seq(&rig, 1, 40);
+    assert_int_equal(fby_put_begin(rig.cache, seq, 0, 2, &put, NULL, NULL, NULL), 0);
+    away_and_back(&served, &rig, seq);
+    away_and_back(&served, &rig, seq);
+    RIG_AWAIT(!nothing_is_fenced(&rig));
+    assert_int_equal(fby_put_release(rig.cache, put), 0);
+    assert_true(nothing_is_fenced(&rig));
+    rig_quiet(&rig);
+    fby_seq_unref(seq);
+    fby_cache_close(rig.cache, 0, NULL);
+    served_close(&served);
+}
+
 static void close_does_not_wait_for_a_server_that_freezes(void **state)
 {
     (void)state;
@@ -437,6 +496,8 @@ int main(void)
         cmocka_unit_test(waits_end_with_the_cache),
         cmocka_unit_test(a_wait_notices_a_server_that_does_not_run),
         cmocka_unit_test(a_server_that_freezes_is_away_until_it_answers),
+        cmocka_unit_test(a_put_that_ends_while_the_server_is_away_is_not_fenced_for_ever),
+        cmocka_unit_test(a_put_is_known_after_more_than_one_reconnect),
         cmocka_unit_test(close_does_not_wait_for_a_server_that_freezes),
         cmocka_unit_test(another_model_is_not_taken_for_the_same),
         cmocka_unit_test(the_log_says_so_once),

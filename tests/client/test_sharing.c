@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/client.h"
 #include "client/served.h"
 
 /* Handles of one client are nothing to another. */
@@ -254,12 +256,89 @@ static void many_connections_leave_nothing_behind(void **state)
     served_close(&served);
 }
 
+/* The server's descriptor finds no room here: that call fails, and nothing else is lost. */
+static void without_descriptors_only_that_call_fails(void **state)
+{
+    (void)state;
+    served_t served;
+    rig_t rig;
+    fby_hold_t hold;
+    fby_subscription_t *subscription;
+    struct rlimit usual, none;
+    SERVED_OPEN(&served, NULL);
+    served_connect(&served, &rig, RIG_PATIENCE_S);
+    fby_seq_t *seq = rig_seq(&rig, 1, 40);
+    rig_put_stored(&rig, seq, 2);
+    fby_session_t session = rig_start(&rig, seq, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+    assert_int_equal(fby_lookup(rig.cache, seq, 0, &hold, NULL), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    int lowest = dup(0);
+    close(lowest);
+    none = (struct rlimit){(rlim_t)lowest, usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int refused = fby_session_event_fd(rig.cache, session);
+    int connected = fby_cache_connected(rig.cache);
+    none.rlim_cur += 2; /* what is of this process, but not what comes */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int unsubscribed = fby_subscribe(rig.cache, 4, &subscription);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    assert_int_equal(refused, -EMFILE);
+    assert_int_equal(connected, 1);
+    assert_int_equal(unsubscribed, -EMFILE);
+    assert_int_equal(fby_hold_release(rig.cache, hold), 0);
+    int fd = fby_session_event_fd(rig.cache, session);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(fby_session_release(rig.cache, session), 0);
+    fby_server_info_t info = {.size = sizeof(info)};
+    fby_server_client_t client[1];
+    assert_int_equal(fby_server_info(rig.cache, &info, client, 1, NULL), 0);
+    assert_int_equal(client[0].subscriptions, 0);
+    fby_seq_unref(seq);
+    fby_cache_close(rig.cache, 0, NULL);
+    served_close(&served);
+}
+
+static void a_closed_cache_leaves_no_connection_behind(void **state)
+{
+    (void)state;
+    served_t served;
+    rig_t rig;
+    fby_subscription_t *subscription;
+    SERVED_OPEN(&served, NULL);
+    unsigned open_before = descriptors();
+    served_connect(&served, &rig, RIG_PATIENCE_S);
+    assert_int_equal(fby_subscribe(rig.cache, 4, &subscription), 0);
+    fby_cache_close(rig.cache, 0, NULL);
+    fby_unsubscribe(subscription);
+    assert_int_equal(descriptors(), open_before);
+    /* closed while the server is away, which a thread was looking at when it was lost */
+    served_connect(&served, &rig, RIG_PATIENCE_S);
+    fby_client_t *client = rig.cache->client;
+    (void)fby_client_read(client);
+    fby_seq_t *seq = rig_seq(&rig, 1, 40);
+    served_kill(&served);
+    open_before--; /* its pipes */
+    open_before--;
+    (void)rig_start(&rig, seq, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+    fby_client_unread(client);
+    fby_seq_unref(seq);
+    fby_cache_close(rig.cache, 0, NULL);
+    assert_int_equal(descriptors(), open_before);
+    served_close(&served);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handles_of_another_client_are_stale),  cmocka_unit_test(what_a_closed_client_held_is_free),
-        cmocka_unit_test(a_child_does_not_keep_the_connection), cmocka_unit_test(eight_threads_share_a_connection),
-        cmocka_unit_test(many_sessions_leave_nothing_behind),   cmocka_unit_test(many_connections_leave_nothing_behind),
+        cmocka_unit_test(handles_of_another_client_are_stale),
+        cmocka_unit_test(what_a_closed_client_held_is_free),
+        cmocka_unit_test(a_child_does_not_keep_the_connection),
+        cmocka_unit_test(eight_threads_share_a_connection),
+        cmocka_unit_test(many_sessions_leave_nothing_behind),
+        cmocka_unit_test(many_connections_leave_nothing_behind),
+        cmocka_unit_test(without_descriptors_only_that_call_fails),
+        cmocka_unit_test(a_closed_cache_leaves_no_connection_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,13 +64,14 @@ static void come_back_and_end_the_put(wire_t *wire)
     liar->welcome.client = wire->welcome.client;
     liar->welcome.secret = wire->welcome.secret + 1;
     assert_int_equal(wire_hello(liar), 0);
-    assert_int_equal(wire_object(liar, FBY_REQUEST_PUT_END, put, 0, 0, 0), FBY_E_STALE);
+    uint64_t who = wire->welcome.client, secret = wire->welcome.secret;
+    assert_int_equal(wire_object(liar, FBY_REQUEST_PUT_END, put, who, secret + 1, 0), FBY_E_STALE);
     wire_t *again = wire_open(path);
     again->welcome.client = wire->welcome.client;
     again->welcome.secret = wire->welcome.secret;
     assert_int_equal(wire_hello(again), 0);
-    assert_int_equal(wire_object(again, FBY_REQUEST_PUT_END, put, 0, 0, 0), 0);
-    assert_int_equal(wire_object(again, FBY_REQUEST_PUT_END, put, 0, 0, 0), FBY_E_STALE);
+    assert_int_equal(wire_object(again, FBY_REQUEST_PUT_END, put, who, secret, 0), 0);
+    assert_int_equal(wire_object(again, FBY_REQUEST_PUT_END, put, who, secret, 0), FBY_E_STALE);
     wire_say("e", 1);
 }
 

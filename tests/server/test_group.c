@@ -221,6 +221,21 @@ static void a_rank_that_does_not_read_stops_the_leader(void **state)
     team_close(&team);
 }
 
+static void messages_without_bytes_are_counted_too(void **state)
+{
+    team_t team;
+    int code = 0, sent = 0;
+    team_open(&team, 2);
+    while (sent < 1 << 20 && (code = wire_call(team.wire[0], FBY_REQUEST_GROUP_SEND, NULL, NULL, 0)) == 0) {
+        sent++;
+    }
+    assert_int_equal(code, -ENOSPC);
+    assert_int_equal(sent, (1 << 20) / 64);
+    assert_int_equal(wire_call(team.wire[1], FBY_REQUEST_GROUP_RECEIVE, NULL, NULL, 0), 0);
+    assert_int_equal(wire_call(team.wire[0], FBY_REQUEST_GROUP_SEND, NULL, NULL, 0), 0);
+    team_close(&team);
+}
+
 /* ---- Reports ---------------------------------------------------------------------------------------------------- */
 
 /* A load under way on one rank, as bytes of its report. */
@@ -263,6 +278,7 @@ static void reports_are_folded_into_one_verdict(void **state)
     fby_message_t about = {.size = sizeof(about)};
     const fby_msg_object_t first = {.handle = 1};
     team_open(&team, 3);
+    assert_int_equal(report(&team, 0, 5000000, 0), -EINVAL); /* then no other would count any more */
     assert_int_equal(report(&team, 0, 1, 0), 0);
     assert_int_equal(report(&team, 2, 1, -EIO), 0);
     assert_int_equal(wire_call(team.wire[1], FBY_REQUEST_GROUP_VERDICT, &first, NULL, 0), -EAGAIN);
@@ -472,6 +488,32 @@ static void slots_wait_for_the_process_of_a_rank(void **state)
     }
 }
 
+/* Its connection ended, its process did not: what it was granted it can still say it is done with. */
+static void a_rank_that_comes_back_may_say_that_it_is_done(void **state)
+{
+    team_t team;
+    fby_put_t put;
+    uint64_t from, end;
+    team_open(&team, 2);
+    fby_seq_t *seq = rig_seq(&team.served.rig, 1, 16 * 8 + 1);
+    assert_int_equal(wire_put(team.wire[0], seq, 1, 8, &put, &from, &end), 0);
+    assert_int_equal(wire_object(team.wire[0], FBY_REQUEST_GROUP_GRANT, put, 0, 0, 0), 0);
+    assert_int_equal(wire_object(team.wire[0], FBY_REQUEST_GROUP_DONE, put, 0, 0, 0), 0);
+    wire_t *again = wire_open(team.served.path);
+    again->welcome.client = team.wire[1]->welcome.client;
+    again->welcome.secret = team.wire[1]->welcome.secret;
+    wire_close(team.wire[1]);
+    assert_int_equal(wire_hello(again), 0);
+    team.wire[1] = again;
+    assert_int_equal(wire_object(team.wire[0], FBY_REQUEST_PUT_COMMIT, put, 0, 0, 0), FBY_E_STATE);
+    assert_int_equal(wire_object(again, FBY_REQUEST_GROUP_DONE, put, 0, 0, 0), 0);
+    assert_int_equal(wire_object(again, FBY_REQUEST_GROUP_DONE, put, 0, 0, 0), FBY_E_STALE);
+    assert_int_equal(wire_object(team.wire[0], FBY_REQUEST_PUT_COMMIT, put, 0, 0, 0), 0);
+    assert_int_equal(wire_object(team.wire[0], FBY_REQUEST_PUT_END, put, 0, 0, 0), 0);
+    fby_seq_unref(seq);
+    team_close(&team);
+}
+
 int main(int argc, char **argv)
 {
     wire_main(argc, argv, stories, FBY_ARRAY_LEN(stories));
@@ -481,6 +523,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_is_missing_at_the_limit_is_named),
         cmocka_unit_test(messages_come_to_all_in_order),
         cmocka_unit_test(a_rank_that_does_not_read_stops_the_leader),
+        cmocka_unit_test(messages_without_bytes_are_counted_too),
         cmocka_unit_test(reports_are_folded_into_one_verdict),
         cmocka_unit_test(verdicts_are_kept_for_the_last_1024_decisions),
         cmocka_unit_test(a_lost_rank_is_heard_of_and_not_waited_for),
@@ -490,6 +533,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_granted_put_is_committed_when_all_ranks_are_done),
         cmocka_unit_test(an_ended_put_waits_for_its_ranks),
         cmocka_unit_test(slots_wait_for_the_process_of_a_rank),
+        cmocka_unit_test(a_rank_that_comes_back_may_say_that_it_is_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "api/call.h"
 #include "core/handle.h"
+#include "runtime/records.h"
 #include "wire.h"
 
 /* ---- Other clients' things -------------------------------------------------------------------------------------- */
@@ -204,7 +207,7 @@ static void empty(wire_t *wire)
 }
 static void hello_again(wire_t *wire)
 {
-    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .stats_bytes = sizeof(fby_stats_t)};
+    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .struct_bytes = FBY_MSG_STRUCT_BYTES};
     send_bytes(wire, fby_request_build(FBY_REQUEST_HELLO, 1, &hello, NULL, 0, wire->out));
 }
 static void descriptors(wire_t *wire)
@@ -395,7 +398,7 @@ static void memory_that_is_passed_cannot_shrink_or_be_mapped_to_forge_snapshots(
     served_t served;
     SERVED_OPEN(&served, NULL);
     wire_t *wire = wire_open(served.path);
-    const fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .stats_bytes = sizeof(fby_stats_t)};
+    const fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .struct_bytes = FBY_MSG_STRUCT_BYTES};
     assert_int_equal(wire_call(wire, FBY_REQUEST_HELLO, &hello, NULL, 0), 0);
     for (size_t i = 0; i < 2; i++) {
         struct stat about;
@@ -493,6 +496,114 @@ static void nothing_but_hello_is_taken_first(void **state)
     served_close(&served);
 }
 
+/* As many readers as can be counted: their end is one step, not as many. */
+static void a_hold_of_many_readers_ends_at_once(void **state)
+{
+    served_t served;
+    fby_hold_t hold;
+    uint64_t tokens;
+    SERVED_OPEN(&served, NULL);
+    wire_t *wire = wire_connect(served.path), *other = wire_connect(served.path);
+    fby_seq_t *seq = rig_seq(&served.rig, 1, RIG_P32_TOKENS);
+    rig_put_stored(&served.rig, seq, 32);
+    assert_int_equal(wire_lookup(wire, seq, 1, 0, &hold, &tokens), 0);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_READERS, hold, UINT32_MAX - 1, 0, 0), 0);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_READERS, hold, 1, 0, 0), -EINVAL);
+    wire_close(wire);
+    RIG_AWAIT(served_info(&served).clients == 1);
+    assert_int_equal(wire_call(other, FBY_REQUEST_STATS, NULL, NULL, 0), 0);
+    assert_int_equal(((const fby_stats_t *)other->answer.body)->holds_gauge, 0);
+    fby_seq_unref(seq);
+    wire_close(other);
+    served_close(&served);
+}
+
+/* Somebody who waits for a moment, again and again, and closes what it waited on. */
+static void descriptors_that_a_client_closed_are_not_kept(void **state)
+{
+    served_t served;
+    fby_session_t session;
+    enum { TURNS = 300, KEPT = 16 };
+    SERVED_OPEN(&served, NULL);
+    wire_t *wire = wire_connect(served.path);
+    fby_seq_t *seq = rig_seq(&served.rig, 1, RIG_P32_TOKENS);
+    rig_script(&served.rig, "exists:*:hang");
+    assert_int_equal(wire_start(wire, seq, 1, 0, &session), 0);
+    unsigned before = wire_descriptors();
+    for (int i = 0; i < TURNS; i++) {
+        assert_int_equal(wire_object(wire, FBY_REQUEST_EVENT, session, 0, 0, FBY_EVENT_OF_SESSION), 0);
+        assert_int_equal(wire->fds, 1);
+        close(wire->fd[0]);
+    }
+    assert_in_range(wire_descriptors(), before, before + KEPT);
+    served_unhang(&served);
+    (void)wire_await_answer(wire, session);
+    RIG_AWAIT(wire_descriptors() <= before);
+    fby_seq_unref(seq);
+    wire_close(wire);
+    served_close(&served);
+}
+
+/* Nor does one who keeps them get any number: beyond some, it is told so. */
+static void descriptors_of_one_session_are_bounded(void **state)
+{
+    served_t served;
+    fby_session_t session;
+    int fd[FBY_MOST_EVENT_FDS], code = 0;
+    size_t n = 0;
+    SERVED_OPEN(&served, NULL);
+    wire_t *wire = wire_connect(served.path);
+    fby_seq_t *seq = rig_seq(&served.rig, 1, RIG_P32_TOKENS);
+    rig_script(&served.rig, "exists:*:hang");
+    assert_int_equal(wire_start(wire, seq, 1, 0, &session), 0);
+    while ((code = wire_object(wire, FBY_REQUEST_EVENT, session, 0, 0, FBY_EVENT_OF_SESSION)) == 0) {
+        assert_in_range(n, 0, FBY_ARRAY_LEN(fd) - 1);
+        fd[n++] = wire->fd[0];
+    }
+    assert_int_equal(code, -EMFILE);
+    assert_int_equal(n, FBY_MOST_EVENT_FDS);
+    close(fd[--n]);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_EVENT, session, 0, 0, FBY_EVENT_OF_SESSION), 0);
+    close(wire->fd[0]);
+    served_unhang(&served);
+    (void)wire_await_answer(wire, session);
+    while (n > 0) {
+        struct pollfd one = {.fd = fd[--n], .events = POLLIN};
+        assert_int_equal(poll(&one, 1, 20000), 1);
+        close(one.fd);
+    }
+    fby_seq_unref(seq);
+    wire_close(wire);
+    served_close(&served);
+}
+
+/* Whoever comes when a last descriptor is left is turned away, not taken half. */
+static void nobody_is_taken_whose_end_could_not_be_seen(void **state)
+{
+    served_t served;
+    struct rlimit usual, tight;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char byte;
+    SERVED_OPEN(&served, NULL);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", served.path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int lowest = dup(0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    tight = (struct rlimit){(rlim_t)lowest + 1, usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    int rc = connect(fd, (const struct sockaddr *)&address, sizeof(address));
+    RIG_AWAIT(served_info(&served).accepted == 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    assert_int_equal(rc, 0);
+    struct pollfd end = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&end, 1, 5000), 1);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    assert_int_equal(fby_server_refused(served.server, FBY_SERVER_REFUSED_NUMBER), 1);
+    close(fd);
+    served_close(&served);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,6 +618,10 @@ int main(void)
         cmocka_unit_test(sixty_four_clients_at_once),
         cmocka_unit_test(ten_thousand_connections_leave_nothing),
         cmocka_unit_test(the_silent_do_not_keep_others_out),
+        cmocka_unit_test(a_hold_of_many_readers_ends_at_once),
+        cmocka_unit_test(descriptors_that_a_client_closed_are_not_kept),
+        cmocka_unit_test(descriptors_of_one_session_are_bounded),
+        cmocka_unit_test(nobody_is_taken_whose_end_could_not_be_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

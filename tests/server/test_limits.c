@@ -68,12 +68,37 @@ static void sessions_that_ended_by_themselves_do_not_count(void **state)
     served_close(&served);
 }
 
+/* A reset makes the hold's handle stale for everything but this: each of its readers may still end. */
+static void readers_of_before_a_reset_end_one_by_one(void **state)
+{
+    served_t served;
+    fby_hold_t hold;
+    uint64_t tokens;
+    SERVED_OPEN(&served, NULL);
+    wire_t *wire = wire_connect(served.path);
+    fby_seq_t *seq = rig_seq(&served.rig, 1, RIG_P32_TOKENS);
+    rig_put_stored(&served.rig, seq, 32);
+    assert_int_equal(wire_lookup(wire, seq, 1, 0, &hold, &tokens), 0);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_READERS, hold, 1, 0, 0), 0);
+    assert_true(fby_cache_reset(served.rig.cache, 0, 0) >= 0);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_RELEASE, hold, 0, 0, 0), 0);
+    assert_int_equal(served.rig.cache->runtime->holds.count, 1);
+    assert_int_equal(rig_stats(&served.rig).holds_gauge, 1);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_RELEASE, hold, 0, 0, 0), 0);
+    assert_int_equal(wire_object(wire, FBY_REQUEST_HOLD_RELEASE, hold, 0, 0, 0), FBY_E_STALE);
+    assert_int_equal(served.rig.cache->runtime->holds.count, 0);
+    fby_seq_unref(seq);
+    wire_close(wire);
+    served_close(&served);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_per_client_and_name_their_key),
         cmocka_unit_test(pinned_bytes_are_what_holds_cover),
         cmocka_unit_test(sessions_that_ended_by_themselves_do_not_count),
+        cmocka_unit_test(readers_of_before_a_reset_end_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

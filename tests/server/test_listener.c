@@ -139,11 +139,11 @@ static void listen_in_child(const place_t *place, int say, int keep)
     }
     if (fork() == 0) {
         char end;
+        (void)!write(say, "l", 1); /* by now it has let go of what fork() copied */
         close(say);
         (void)!read(keep, &end, 1);
         _exit(0);
     }
-    (void)!write(say, "l", 1);
     for (;;) {
         pause();
     }

@@ -43,7 +43,7 @@ static void a_name_is_shown_as_text(void **state)
     size_t count;
     SERVED_OPEN(&served, NULL);
     wire_t *wire = wire_open(served.path);
-    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .stats_bytes = sizeof(fby_stats_t)};
+    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .struct_bytes = FBY_MSG_STRUCT_BYTES};
     memset(hello.name, 'n', sizeof(hello.name));
     memcpy(hello.name, "\x1b[2J\n", 5);
     assert_int_equal(wire_call(wire, FBY_REQUEST_HELLO, &hello, NULL, 0), 0);
@@ -99,7 +99,7 @@ static void other_structs_are_another_version(void **state)
     served_t served;
     SERVED_OPEN(&served, NULL);
     wire_t *wire = wire_open(served.path);
-    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t) + 8, .stats_bytes = sizeof(fby_stats_t)};
+    fby_msg_hello_t hello = {.snapshot_bytes = sizeof(fby_snapshot_t), .struct_bytes = FBY_MSG_STRUCT_BYTES + 8};
     assert_int_equal(wire_call(wire, FBY_REQUEST_HELLO, &hello, NULL, 0), FBY_E_FORMAT);
     wire_await_end(wire);
     wire_close(wire);
@@ -195,6 +195,27 @@ static void the_least_recently_used_sequences_go_first(void **state)
     fby_msg_seq_t endless = {.id = 99, .epoch = 1, .blocks = 65536, .tokens = 65536 * 16};
     assert_int_equal(wire_call(wire, FBY_REQUEST_SEQ, &endless, NULL, 0), FBY_E_BUDGET);
     fby_seq_unref(seq);
+    wire_close(wire);
+    served_close(&served);
+}
+
+/* Named, and never sent: what the server keeps for that counts as well. */
+static void sequences_without_hashes_count_too(void **state)
+{
+    served_t served;
+    fby_server_info_t info = {.size = sizeof(info)};
+    fby_server_client_t client[1];
+    size_t n;
+    SERVED_OPEN(&served, "server.client_sequence_bytes=1MiB");
+    wire_t *wire = wire_connect(served.path);
+    for (uint64_t id = 1; id <= 6000; id++) {
+        const fby_msg_seq_t unsent = {.id = id, .epoch = 1, .tokens = 32, .blocks = 2, .from = 2};
+        assert_int_equal(wire_call(wire, FBY_REQUEST_SEQ, &unsent, NULL, 0), FBY_MSG_E_RESEND);
+    }
+    assert_int_equal(fby_server_describe(served.server, &info, client, 1, &n), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(client[0].sequences, 4096);
+    assert_int_equal(client[0].sequence_bytes, 1 << 20);
     wire_close(wire);
     served_close(&served);
 }
@@ -514,6 +535,7 @@ int main(void)
         cmocka_unit_test(an_unknown_sequence_is_asked_for_from_the_start),
         cmocka_unit_test(a_sequence_of_another_epoch_is_stale),
         cmocka_unit_test(the_least_recently_used_sequences_go_first),
+        cmocka_unit_test(sequences_without_hashes_count_too),
         cmocka_unit_test(a_session_is_polled_on_the_board_and_its_hold_read_in_the_pool),
         cmocka_unit_test(a_put_is_filled_and_sealed_by_the_client),
         cmocka_unit_test(a_put_goes_on_range_by_range),

@@ -128,6 +128,73 @@ static void resets_that_raise_the_epoch_keep_nobody_waiting(void **state)
     served_close(&served);
 }
 
+/* ---- A store that does not come back ---------------------------------------------------------------------------- */
+
+static pthread_mutex_t raising = PTHREAD_MUTEX_INITIALIZER;
+
+static _Atomic int raises;
+
+static int hang_in_raise(fby_store_t *store, uint64_t epoch)
+{
+    atomic_fetch_add(&raises, 1);
+    pthread_mutex_lock(&raising);
+    pthread_mutex_unlock(&raising);
+    return 0;
+}
+
+static void resets_of_those_who_went_are_not_done(void **state)
+{
+    served_t served;
+    fby_store_driver_t hanging;
+    const fby_msg_object_t bump = {.flags = 1};
+    SERVED_OPEN(&served, NULL);
+    fby_cache_t *cache = served.rig.cache;
+    hanging = *cache->runtime->driver;
+    hanging.raise_epoch = hang_in_raise;
+    cache->runtime->driver = &hanging;
+    atomic_store(&raises, 0);
+    pthread_mutex_lock(&raising);
+    for (int i = 0; i < 20; i++) {
+        wire_t *wire = wire_connect(served.path);
+        size_t length = fby_request_build(FBY_REQUEST_RESET, 1, &bump, NULL, 0, wire->out);
+        wire_send(wire, wire->out, length);
+        RIG_AWAIT(atomic_load(&raises) == 1);
+        wire_close(wire);
+    }
+    RIG_AWAIT(served_info(&served).clients == 0 && served_info(&served).accepted == 20);
+    pthread_mutex_unlock(&raising);
+    wire_t *last = wire_connect(served.path);
+    assert_true(wire_call(last, FBY_REQUEST_RESET, &bump, NULL, 0) >= 0);
+    assert_int_equal(atomic_load(&raises), 2);
+    wire_close(last);
+    served_close(&served);
+}
+
+static void an_epoch_that_cannot_be_raised_does_not_keep_the_cache_open(void **state)
+{
+    served_t served;
+    fby_store_driver_t hanging;
+    fby_close_report_t report = {.size = sizeof(report)};
+    const fby_msg_object_t bump = {.flags = 1};
+    SERVED_OPEN(&served, NULL);
+    fby_cache_t *cache = served.rig.cache;
+    hanging = *cache->runtime->driver;
+    hanging.raise_epoch = hang_in_raise;
+    cache->runtime->driver = &hanging;
+    wire_t *wire = wire_connect(served.path);
+    pthread_mutex_lock(&raising);
+    size_t length = fby_request_build(FBY_REQUEST_RESET, 1, &bump, NULL, 0, wire->out);
+    wire_send(wire, wire->out, length);
+    RIG_AWAIT(atomic_load(&cache->users) == 1);
+    served_stop(&served, 0.05);
+    assert_int_equal(fby_cache_close(cache, 0.05, &report), FBY_E_ABANDONED);
+    assert_int_equal(report.operations_abandoned, 1);
+    pthread_mutex_unlock(&raising);
+    RIG_AWAIT(atomic_load(&cache->users) == 0);
+    wire_close(wire);
+    served_close(&served);
+}
+
 /* ---- Users ------------------------------------------------------------------------------------------------------ */
 
 enum { NOBODY = 65534 };
@@ -215,6 +282,8 @@ int main(void)
         cmocka_unit_test(at_the_limit_it_is_over),
         cmocka_unit_test(resets_that_raise_the_epoch_keep_nobody_waiting),
         cmocka_unit_test(users_that_are_not_listed_are_refused),
+        cmocka_unit_test(resets_of_those_who_went_are_not_done),
+        cmocka_unit_test(an_epoch_that_cannot_be_raised_does_not_keep_the_cache_open),
         cmocka_unit_test(systemd_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,7 +117,7 @@ int wire_hello(wire_t *wire)
 {
     const fby_msg_hello_t hello = {
         .snapshot_bytes = sizeof(fby_snapshot_t),
-        .stats_bytes = sizeof(fby_stats_t),
+        .struct_bytes = FBY_MSG_STRUCT_BYTES,
         .was_client = wire->welcome.client,
         .was_secret = wire->welcome.secret,
         .name = "wire",
