@@ -28,9 +28,8 @@ uint64_t fby_cache_epoch(fby_cache_t *cache)
 /* Every kind of subscription begins with its cache, which is never freed. */
 static const fby_calls_t *calls_of(fby_subscription_t *subscription)
 {
-    fby_cache_t *cache;
-    memcpy(&cache, subscription, sizeof(cache));
-    return cache->calls;
+    const fby_cache_t *const *cache = (const void *)subscription;
+    return (*cache)->calls;
 }
 
 int fby_subscription_next(fby_subscription_t *subscription, fby_event_t *event)

@@ -165,10 +165,12 @@ static fby_group_t *group_make(fby_server_t *server, const fby_msg_join_t *join)
 static void group_free(fby_server_t *server, fby_group_t *group)
 {
     fby_group_t **at = &server->groups;
-    while (*at != group) {
+    while (*at != NULL && *at != group) {
         at = &(*at)->next;
     }
-    *at = group->next;
+    if (*at == group) {
+        *at = group->next;
+    }
     verdicts_drop(group);
     free(group->member);
     free(group->lost);

@@ -184,7 +184,7 @@ static void grants_free(fby_grant_t *list)
     }
 }
 
-/* n of them, for one handle. NULL: out of memory. */
+/* n of them, for one handle. NULL: out of memory, or n is 0. */
 static fby_grant_t *grants_make(uint32_t n, uint64_t handle)
 {
     fby_grant_t *list = NULL;
@@ -200,9 +200,10 @@ static fby_grant_t *grants_make(uint32_t n, uint64_t handle)
     return list;
 }
 
+/* One to each member; the list has as many. */
 static void grants_give(fby_group_t *group, fby_grant_t *list)
 {
-    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+    for (uint32_t rank = 0; rank < group->ranks && list != NULL; rank++) {
         fby_member_t *member = group->member[rank];
         if (member != NULL && member->state == FBY_MEMBER_IN) {
             fby_grant_t *grant = list;
@@ -211,6 +212,7 @@ static void grants_give(fby_group_t *group, fby_grant_t *list)
             member->peer->grants = grant;
         }
     }
+    grants_free(list);
 }
 
 int fby_call_GROUP_GRANT(fby_peer_t *peer, const fby_request_view_t *request, fby_reply_t *reply)

@@ -127,9 +127,11 @@ void fby_sequences_drop(fby_sequences_t *sequences, uint64_t id)
 
 void fby_sequences_free(fby_sequences_t *sequences)
 {
-    while (sequences->oldest != NULL) {
-        forget(sequences, sequences->oldest);
+    for (fby_kept_sequence_t *next, *kept = sequences->oldest; kept != NULL; kept = next) {
+        next = kept->newer;
+        fby_seq_unref(kept->seq);
+        free(kept);
     }
     free(sequences->bucket);
-    sequences->bucket = NULL;
+    *sequences = (fby_sequences_t){.limit = sequences->limit};
 }
