@@ -7,7 +7,7 @@
 #include "cli/table.h"
 #include "cli/top_view.h"
 
-enum { SECTION_WIDTH = 9, LABEL_WIDTH = 16, VALUE_WIDTH = 18, GAP = 2, CELL_BYTES = 64 };
+enum { SECTION_WIDTH = 9, LABEL_WIDTH = 16, VALUE_WIDTH = 18, GAP = 2, CELL_BYTES = 80 };
 
 typedef enum kind { COUNTER, VOLUME, GAUGE, BYTES, PART, PART_BYTES, SHARE } kind_t;
 

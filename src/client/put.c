@@ -126,7 +126,7 @@ static int put_ask(fby_client_t *client, const fby_seq_t *seq, const put_range_t
 /* *put == 0: a new one; else one that is claimed, and let go here. */
 static int put_stage(fby_client_t *client, const fby_seq_t *seq, const put_range_t *range, fby_put_t *put)
 {
-    fby_msg_numbers_t said;
+    fby_msg_numbers_t said = {{0}};
     bool is_new = *put == 0;
     fby_put_record_t *record = record_create(seq);
     int rc = record != NULL ? put_ask(client, seq, range, record, put, &said) : -ENOMEM;
