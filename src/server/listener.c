@@ -183,12 +183,13 @@ static int socket_make(fby_listener_t *listener, unsigned mode)
 int fby_listener_open(const char *path, unsigned mode, fby_listener_t *out)
 {
     *out = (fby_listener_t){.socket = -1, .lock = -1};
-    if (strlen(path) > FBY_MOST_SOCKET_PATH) {
-        fby_error_set("server.listen %.120s: the path has %zu bytes; accepted: at most %d", path, strlen(path),
+    size_t length = strlen(path);
+    if (length > FBY_MOST_SOCKET_PATH) {
+        fby_error_set("server.listen %.120s: the path has %zu bytes; accepted: at most %d", path, length,
                       FBY_MOST_SOCKET_PATH);
         return FBY_E_CONFIG;
     }
-    snprintf(out->path, sizeof(out->path), "%s", path);
+    memcpy(out->path, path, length + 1);
     int rc = lock_take(out);
     if (rc != 0) {
         return rc;
