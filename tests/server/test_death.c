@@ -90,6 +90,15 @@ static const wire_story_t stories[] = {
 
 /* ---- Tests ------------------------------------------------------------------------------------------------------ */
 
+static uint32_t subscriptions(const served_t *served)
+{
+    fby_runtime_t *runtime = served->rig.cache->runtime;
+    pthread_mutex_lock(&runtime->lock);
+    uint32_t count = runtime->subscriptions;
+    pthread_mutex_unlock(&runtime->lock);
+    return count;
+}
+
 static void sessions_and_holds_go_with_their_client_once(void **state)
 {
     served_t served;
@@ -102,10 +111,10 @@ static void sessions_and_holds_go_with_their_client_once(void **state)
     wire_child_t child = wire_child(served.path, "sessions_and_holds");
     wire_child_hear(&child, &ready, 1);
     assert_int_equal(rig_stats(&served.rig).holds_gauge, 2);
-    assert_int_equal(served.rig.cache->runtime->subscriptions, 1);
+    assert_int_equal(subscriptions(&served), 1);
     wire_child_kill(&child);
     RIG_AWAIT(rig_stats(&served.rig).holds_gauge == 0);
-    RIG_AWAIT(served.rig.cache->runtime->subscriptions == 0);
+    RIG_AWAIT(subscriptions(&served) == 0);
     served_unhang(&served);
     rig_quiet(&served.rig);
     fby_stats_t stats = rig_stats(&served.rig);
