@@ -71,6 +71,7 @@ static void read_card(const roll_t *roll, uint32_t rank, fby_card_t *out, uint8_
 static int call_the_roll(roll_t *roll)
 {
     uint32_t foreign = FBY_NONE, foreign_ranks = 0, twice = FBY_NONE;
+    bool is_foreign = false; /* any number may stand on a card, FBY_NONE too */
     for (uint32_t i = 0; i < roll->n; i++) {
         uint8_t protocol;
         const bool given = roll->cards[i] != NULL && roll->lengths[i] > 0;
@@ -79,23 +80,24 @@ static int call_the_roll(roll_t *roll)
         if (!given || rc != 0) {
             roll->unreadable[!given ? MISSING : rc == FBY_E_CHECKSUM ? CHANGED : BROKEN]++;
         } else if (rank >= roll->n) {
-            if (rank < foreign || (rank == foreign && roll->other->ranks < foreign_ranks)) {
+            if (!is_foreign || rank < foreign || (rank == foreign && roll->other->ranks < foreign_ranks)) {
                 foreign = rank;
                 foreign_ranks = roll->other->ranks;
             }
+            is_foreign = true;
         } else if (roll->card_of[rank] != FBY_NONE) {
             twice = FBY_MIN(twice, rank);
         } else {
             roll->card_of[rank] = i;
         }
     }
-    if (foreign != FBY_NONE) {
+    if (is_foreign) {
         say(&roll->text, "a card of rank %u of %u came; this group has ranks 0 to %u", foreign, foreign_ranks,
             roll->n - 1);
     } else if (twice != FBY_NONE) {
         say(&roll->text, "rank %u has two cards", twice);
     }
-    return foreign != FBY_NONE || twice != FBY_NONE ? FBY_E_CONFIG : 0;
+    return is_foreign || twice != FBY_NONE ? FBY_E_CONFIG : 0;
 }
 
 static int name_the_absent(roll_t *roll)
