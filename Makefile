@@ -13,7 +13,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: build demo test live python engines engine-demo engine-exact asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-docs setup-lint setup-test
+.PHONY: build demo test live gpu python engines engine-demo engine-exact asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-docs setup-lint setup-test
 
 build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
 	@$(MESON) compile -C build
@@ -45,6 +45,10 @@ bench: setup-build build-bench/.configured-$(WERROR) ## Run the micro-benchmarks
 	@$(MESON) compile -C build-bench
 	@build-bench/bench/bench_core && build-bench/bench/bench_index && \
 	build-bench/forebay bench copy --layouts
+
+gpu: setup-test build-debug/.configured-$(WERROR) ## Rank copies on a real GPU ($$FOREBAY_GPU: which), where there is one
+	@$(MESON) compile -C build-debug test_rank_gpu
+	@build-debug/tests/test_rank_gpu || [ $$? -eq 77 ]
 
 python: setup-test ## Build the Python package, install it into a fresh environment, test it there
 	@scripts/test-python

@@ -398,6 +398,44 @@ fby_cu_result_t host_call_entry(fby_cu_stream_t stream, fby_cu_host_fn *function
     return 0;
 }
 
+/* What tests use in an engine's place: one piece of memory at a time. */
+fby_cu_result_t allocate_entry(fby_cu_pointer_t *memory, size_t bytes) __asm__("cuMemAlloc_v2");
+fby_cu_result_t release_entry(fby_cu_pointer_t memory) __asm__("cuMemFree_v2");
+fby_cu_result_t upload_entry(fby_cu_pointer_t to, const void *from, size_t bytes) __asm__("cuMemcpyHtoD_v2");
+fby_cu_result_t download_entry(void *to, fby_cu_pointer_t from, size_t bytes) __asm__("cuMemcpyDtoH_v2");
+
+fby_cu_result_t allocate_entry(fby_cu_pointer_t *memory, size_t bytes)
+{
+    BEGIN_INSIDE("cuMemAlloc_v2")
+    control.memory = malloc(bytes);
+    control.memory_bytes = bytes;
+    *memory = (uintptr_t)control.memory;
+    return control.memory != NULL ? 0 : 2;
+}
+
+fby_cu_result_t release_entry(fby_cu_pointer_t memory)
+{
+    BEGIN_INSIDE("cuMemFree_v2")
+    free((void *)(uintptr_t)memory);
+    control.memory = NULL;
+    control.memory_bytes = 0;
+    return 0;
+}
+
+fby_cu_result_t upload_entry(fby_cu_pointer_t to, const void *from, size_t bytes)
+{
+    BEGIN_INSIDE("cuMemcpyHtoD_v2")
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return is_device(to, bytes) ? 0 : INVALID_VALUE;
+}
+
+fby_cu_result_t download_entry(void *to, fby_cu_pointer_t from, size_t bytes)
+{
+    BEGIN_INSIDE("cuMemcpyDtoH_v2")
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return is_device(from, bytes) ? 0 : INVALID_VALUE;
+}
+
 fby_cu_result_t error_name_entry(fby_cu_result_t result, const char **name)
 {
     BEGIN("cuGetErrorName")
