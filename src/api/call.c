@@ -101,3 +101,35 @@ int fby_call_sized(const char *argument, const void *sized)
     }
     return 0;
 }
+
+int fby_call_options(const fby_session_options_t *given, fby_session_options_t *out)
+{
+    static const fby_session_options_t defaults = FBY_SESSION_OPTIONS_INIT;
+    *out = defaults;
+    if (given == NULL) {
+        return 0;
+    }
+    int rc = fby_call_sized("options", given);
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = sizeof(*given); i < given->size; i++) {
+        if (((const char *)given)[i] != 0) {
+            fby_error_set("options->size is %u and what this version does not know is set; accepted: up to %zu bytes",
+                          given->size, sizeof(*given));
+            return -EINVAL;
+        }
+    }
+    memcpy(out, given, FBY_MIN(given->size, sizeof(*out)));
+    return 0;
+}
+
+int fby_call_range(const fby_seq_t *seq, uint64_t from, uint64_t to)
+{
+    if (from > to || to > fby_seq_blocks(seq)) {
+        fby_error_set("blocks [%llu, %llu): the sequence has %zu whole blocks", (unsigned long long)from,
+                      (unsigned long long)to, fby_seq_blocks(seq));
+        return -EINVAL;
+    }
+    return 0;
+}

@@ -57,6 +57,12 @@ int fby_call_null(const char *argument);
 /* Seconds of a caller: false for NaN or, unless `forever`, negative. Negative: FBY_NEVER. */
 bool fby_call_seconds(const char *argument, double seconds, bool forever, uint64_t *ns);
 
+/* The caller's options over the defaults; fields that its version does not have stay the default. -EINVAL: it sets what
+   this version does not know. */
+int fby_call_options(const fby_session_options_t *given, fby_session_options_t *out);
+/* -EINVAL: [from, to) is no range of whole blocks of the sequence. */
+int fby_call_range(const fby_seq_t *seq, uint64_t from, uint64_t to);
+
 /* Copies as much as the caller's version of the struct holds. Its `size` (first member) stays. */
 static inline void fby_call_output(void *out, const void *full, size_t full_size)
 {

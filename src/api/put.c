@@ -74,16 +74,6 @@ static int put_stage(fby_runtime_t *runtime, fby_seq_t *seq, const put_range_t *
     return 0;
 }
 
-static int range_check(const fby_seq_t *seq, const put_range_t *range)
-{
-    if (range->from > range->to || range->to > fby_seq_blocks(seq)) {
-        fby_error_set("blocks [%llu, %llu): the sequence has %zu whole blocks", (unsigned long long)range->from,
-                      (unsigned long long)range->to, fby_seq_blocks(seq));
-        return -EINVAL;
-    }
-    return 0;
-}
-
 int fby_local_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block, uint64_t to_block, fby_put_t *out,
                         uint64_t *first_missing, uint64_t *staged_from, uint64_t *staged_to)
 {
@@ -95,7 +85,7 @@ int fby_local_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block,
         return rc;
     }
     rc = out == NULL ? fby_call_null("out") : fby_sequence_check(runtime, seq);
-    rc = rc == 0 ? range_check(seq, &range) : rc;
+    rc = rc == 0 ? fby_call_range(seq, range.from, range.to) : rc;
     rc = rc == 0 ? put_stage(runtime, seq, &range, &put) : rc;
     if (rc == 0) {
         *out = put; // NOLINT(clang-analyzer-core.NullDereference): checked above, rc says so
@@ -113,7 +103,7 @@ int fby_local_put_next(fby_cache_t *cache, fby_put_t put, fby_seq_t *seq, uint64
         return rc;
     }
     rc = put == 0 ? fby_call_about(FBY_E_STALE, "put", put) : fby_sequence_check(runtime, seq);
-    rc = rc == 0 ? range_check(seq, &range) : rc;
+    rc = rc == 0 ? fby_call_range(seq, range.from, range.to) : rc;
     rc = rc == 0 ? put_stage(runtime, seq, &range, &put) : rc;
     return fby_call_end(cache, rc);
 }
@@ -174,10 +164,8 @@ static int put_seal(fby_runtime_t *runtime, fby_put_t put, const fby_put_record_
 {
     const fby_fingerprint_fields_t *model = &runtime->settings.model;
     for (uint32_t group = 0; group < model->groups; group++) {
-        uint32_t trailing = model->group[group].trailing;
-        uint32_t from =
-            trailing > 0 ? FBY_MIN(record->from, record->end - FBY_MIN(trailing, record->end)) : record->from;
-        uint32_t to = FBY_MIN(valid, trailing > 0 ? FBY_MAX(record->to, record->end) : record->to);
+        uint32_t from, to;
+        fby_put_seal_range(record, model->group[group].trailing, valid, &from, &to);
         fby_object_id_t id = {
             .group = group,
             .payload_bytes = model->group[group].payload_bytes,

@@ -9,29 +9,6 @@
 
 /* ---- Options ---------------------------------------------------------------------------------------------------- */
 
-/* The caller's options over the defaults; fields that its version does not have stay the default. */
-static int options_read(const fby_session_options_t *given, fby_session_options_t *out)
-{
-    static const fby_session_options_t defaults = FBY_SESSION_OPTIONS_INIT;
-    *out = defaults;
-    if (given == NULL) {
-        return 0;
-    }
-    int rc = fby_call_sized("options", given);
-    if (rc != 0) {
-        return rc;
-    }
-    for (size_t i = sizeof(*given); i < given->size; i++) {
-        if (((const char *)given)[i] != 0) {
-            fby_error_set("options->size is %u and what this version does not know is set; accepted: up to %zu bytes",
-                          given->size, sizeof(*given));
-            return -EINVAL;
-        }
-    }
-    memcpy(out, given, FBY_MIN(given->size, sizeof(*out)));
-    return 0;
-}
-
 static int option_wrong(const char *name, int64_t value, int64_t high)
 {
     fby_error_set("options->%s is %lld; accepted: %d to %lld, or FBY_UNSET", name, (long long)value, 0,
@@ -129,7 +106,7 @@ int fby_local_session_start(fby_cache_t *cache, fby_seq_t *seq, const fby_sessio
         return rc;
     }
     rc = out == NULL ? fby_call_null("out") : fby_sequence_check(runtime, seq);
-    rc = rc == 0 ? options_read(options, &full) : rc;
+    rc = rc == 0 ? fby_call_options(options, &full) : rc;
     rc = rc == 0 ? options_check(&full) : rc;
     rc = rc == 0 ? session_start(runtime, seq, &full, out) : rc;
     return fby_call_end(cache, rc);

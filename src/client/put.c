@@ -85,16 +85,6 @@ static void record_fill(fby_put_record_t *record, const put_range_t *range, cons
 
 /* ---- Begin ------------------------------------------------------------------------------------------------------ */
 
-static int range_check(const fby_seq_t *seq, const put_range_t *range)
-{
-    if (range->from > range->to || range->to > fby_seq_blocks(seq)) {
-        fby_error_set("blocks [%llu, %llu): the sequence has %zu whole blocks", (unsigned long long)range->from,
-                      (unsigned long long)range->to, fby_seq_blocks(seq));
-        return -EINVAL;
-    }
-    return 0;
-}
-
 /* Asks for a range. A new put (*put == 0) is remembered with the record and becomes *put. */
 static int put_ask(fby_client_t *client, const fby_seq_t *seq, const put_range_t *range, fby_put_record_t *record,
                    fby_put_t *put, fby_msg_numbers_t *said)
@@ -154,7 +144,7 @@ int fby_client_put_begin(fby_cache_t *cache, fby_seq_t *seq, uint64_t from_block
         return rc;
     }
     rc = out == NULL ? fby_call_null("out") : fby_client_check_sequence(client, seq);
-    rc = rc == 0 ? range_check(seq, &range) : rc;
+    rc = rc == 0 ? fby_call_range(seq, range.from, range.to) : rc;
     rc = rc == 0 ? put_stage(client, seq, &range, &put) : rc;
     if (rc == -ENOTCONN) {
         put = fby_away_make(client, FBY_AWAY_PUT);
@@ -184,7 +174,7 @@ int fby_client_put_next(fby_cache_t *cache, fby_put_t put, fby_seq_t *seq, uint6
         return rc;
     }
     rc = put == 0 ? fby_call_about(FBY_E_STALE, "put", put) : fby_client_check_sequence(client, seq);
-    rc = rc == 0 ? range_check(seq, &range) : rc;
+    rc = rc == 0 ? fby_call_range(seq, range.from, range.to) : rc;
     if (rc == 0 && fby_away_is(put, FBY_AWAY_PUT)) {
         range_fill(&range, 0, from_block, from_block);
         return fby_call_end(cache, 0);
@@ -304,17 +294,15 @@ static int seal_step(fby_client_t *client, const fby_link_t *link, const fby_put
     return rc;
 }
 
-/* Writes the trailers of what is staged below `valid`: the ranges of a put's groups, as in api/put.c. */
+/* Writes the trailers of what is staged below `valid`. */
 static int put_seal(fby_client_t *client, const fby_link_t *link, const fby_put_record_t *record, fby_put_t put,
                     uint32_t valid)
 {
     const fby_model_t *model = &client->model;
     int rc = 0;
     for (uint32_t group = 0; group < model->groups; group++) {
-        uint32_t trailing = model->group[group].trailing;
-        uint32_t from =
-            trailing > 0 ? FBY_MIN(record->from, record->end - FBY_MIN(trailing, record->end)) : record->from;
-        uint32_t to = FBY_MIN(valid, trailing > 0 ? FBY_MAX(record->to, record->end) : record->to);
+        uint32_t from, to;
+        fby_put_seal_range(record, model->group[group].trailing, valid, &from, &to);
         fby_object_id_t id = {
             .group = group,
             .payload_bytes = model->group[group].payload_bytes,

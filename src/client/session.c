@@ -7,29 +7,6 @@
 
 /* ---- Start ------------------------------------------------------------------------------------------------------ */
 
-/* The caller's options over the defaults. What they say is judged by the server. */
-static int options_read(const fby_session_options_t *given, fby_session_options_t *out)
-{
-    static const fby_session_options_t defaults = FBY_SESSION_OPTIONS_INIT;
-    *out = defaults;
-    if (given == NULL) {
-        return 0;
-    }
-    int rc = fby_call_sized("options", given);
-    if (rc != 0) {
-        return rc;
-    }
-    for (size_t i = sizeof(*given); i < given->size; i++) {
-        if (((const char *)given)[i] != 0) {
-            fby_error_set("options->size is %u and what this version does not know is set; accepted: up to %zu bytes",
-                          given->size, sizeof(*given));
-            return -EINVAL;
-        }
-    }
-    memcpy(out, given, FBY_MIN(given->size, sizeof(*out)));
-    return 0;
-}
-
 static int session_start(fby_client_t *client, fby_seq_t *seq, const fby_session_options_t *options, fby_session_t *out)
 {
     fby_answer_view_t answer;
@@ -75,7 +52,7 @@ int fby_client_session_start(fby_cache_t *cache, fby_seq_t *seq, const fby_sessi
         return rc;
     }
     rc = out == NULL ? fby_call_null("out") : fby_client_check_sequence(client, seq);
-    rc = rc == 0 ? options_read(options, &full) : rc;
+    rc = rc == 0 ? fby_call_options(options, &full) : rc; /* what they say is judged by the server */
     rc = rc == 0 ? session_start(client, seq, &full, out) : rc;
     return fby_call_end(cache, rc);
 }

@@ -38,6 +38,16 @@ typedef struct fby_put_record {
     fby_event_fd_t *fds; /* for the end of its store writes */
 } fby_put_record_t;
 
+/* Blocks [*from, *to) whose payloads of one group are sealed when the blocks below `valid` are committed. trailing: the
+   group's rule, 0 for `all`; such a group may have payloads before the staged blocks, or alone. */
+static inline void fby_put_seal_range(const fby_put_record_t *record, uint32_t trailing, uint32_t valid, uint32_t *from,
+                                      uint32_t *to)
+{
+    uint32_t window = record->end - FBY_MIN(trailing, record->end);
+    *from = trailing > 0 ? FBY_MIN(record->from, window) : record->from;
+    *to = FBY_MIN(valid, trailing > 0 ? FBY_MAX(record->to, record->end) : record->to);
+}
+
 /* A reference of its own on the view's data. NULL: out of memory. */
 fby_put_record_t *fby_put_record_create(const fby_core_seq_t *view, const fby_keyring_t *keyring);
 void fby_put_record_free(fby_put_record_t *record);
