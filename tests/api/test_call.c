@@ -253,7 +253,7 @@ static void a_poisoned_cache_answers_nothing(void **state)
     rig_script(&rig, "get:*:hang");
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_ever, &rig), 0);
     assert_true(fby_mem_await_hung(rig.store, 4, RIG_PATIENCE_NS));
-    fby_session_t other = rig_start(&rig, seq, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
+    fby_session_t other = rig_start(&rig, kept, FBY_POLICY_WAIT_COMPLETE, FBY_STOP_DRAIN, -1);
     struct pollfd descriptor = {.fd = fby_session_event_fd(rig.cache, other), .events = POLLIN};
     assert_int_equal(poll(&descriptor, 1, 0), 0);
     fby_runtime_t *runtime = rig_real(&rig)->runtime;
