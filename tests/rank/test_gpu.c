@@ -43,7 +43,12 @@ static bool gpu_find(char *why, size_t size)
         get()->ordinal = gpu.ordinal;
         get()->most_steps = 1000; /* it moves while somebody asks */
     }
-#define FBY_X(member, symbol, parameters) gpu.member = (fby_cu_result_t(*) parameters)dlsym(gpu.library.handle, symbol);
+#define FBY_X(member, symbol, parameters)                                                                              \
+    gpu.member = (fby_cu_result_t(*) parameters)dlsym(gpu.library.handle, symbol);                                     \
+    if (gpu.member == NULL) {                                                                                          \
+        snprintf(why, size, "the driver has no %s", symbol);                                                           \
+        return false;                                                                                                  \
+    }
     GPU_MAP(FBY_X)
 #undef FBY_X
     int rc = fby_cu_code(&gpu.library, gpu.library.init(0), "cuInit", why, size);
