@@ -44,7 +44,7 @@ class ForebayServer:
     """
 
     def __init__(self, directory: Path, store: str, model: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        from forebay.engines.vllm.stores import parse_store
+        from forebay.engines.common.stores import parse_store
 
         named = parse_store(store)
         config: dict[str, Any] = {"log.level": "warn", "pool.bytes": POOL, **settings}

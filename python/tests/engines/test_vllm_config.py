@@ -8,9 +8,9 @@ from typing import Any
 
 import forebay
 import pytest
+from forebay.engines.common.stores import parse_store
 from forebay.engines.vllm import SUPPORTED, UnsupportedVersionError, check_version
 from forebay.engines.vllm.config import read_request, read_settings
-from forebay.engines.vllm.stores import parse_store
 
 WHERE = ["request", "file", "environment", "engine", "default"]
 

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from forebay.engines.common.attach import AttachError, layout_of
+from forebay.engines.common.model import UnsupportedModelError, window_blocks
+from forebay.engines.common.weights import weights_revision
 from forebay.engines.vllm import figures
-from forebay.engines.vllm.attach import AttachError, layout_of
 from forebay.engines.vllm.config import RequestOptions
 from forebay.engines.vllm.metadata import StepReport
-from forebay.engines.vllm.model import UnsupportedModelError, engine_groups, window_blocks
+from forebay.engines.vllm.model import engine_groups
 from forebay.engines.vllm.requests import is_served, namespace_of, tokens_of
-from forebay.engines.vllm.weights import weights_revision
 from toy import LAYER_BYTES, FullAttentionSpec, MambaSpec, SlidingWindowSpec, Tensor, group, request
 
 

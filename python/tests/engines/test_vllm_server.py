@@ -14,8 +14,8 @@ from typing import Any
 
 import forebay
 import pytest
-from forebay.engines.vllm.attach import AwayError, attach_pool
-from forebay.engines.vllm.server import fingerprint
+from forebay.engines.common.attach import AwayError, attach_pool
+from forebay.engines.common.opening import fingerprint
 from toy import FIELDS, FULL, HYBRID, Engine, request
 
 TOKENS = list(range(100, 130))
@@ -162,5 +162,5 @@ def test_a_rank_takes_no_pool_but_that_of_the_server_that_was_meant(
     engine = Engine({"server": str(tmp_path / "socket")})
     address = replace(engine.scheduler._pool.address, began_ns=1)
     with pytest.raises(AwayError, match="is another one by now"):
-        attach_pool(address, engine.model, 0, device="host", threads=1)
+        attach_pool(address, engine.model, 0, device="host", threads=1, name="toy")
     engine.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import forebay
 import pytest
-from forebay.engines.vllm import commits
+from forebay.engines.common import commits
 from toy import BLOCK_TOKENS, FULL, HYBRID, LAYER_BYTES, Engine, group, request
 
 Maker = Callable[..., Engine]

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from forebay.engines.common.model import EngineModel
 from forebay.engines.vllm.config import read_settings
 from forebay.engines.vllm.metadata import StepReport
-from forebay.engines.vllm.model import EngineModel, engine_groups
+from forebay.engines.vllm.model import engine_groups
 from forebay.engines.vllm.scheduler import SchedulerSide
 from forebay.engines.vllm.worker import WorkerSide
 

@@ -12,7 +12,7 @@ from .complaints import log
 from .requests import Entry
 
 if TYPE_CHECKING:
-    from .model import EngineModel
+    from ..common.model import EngineModel
 
 MOST_KNOWN = 1 << 17
 """Blocks whose engine hash is remembered; a block beyond that is not announced."""

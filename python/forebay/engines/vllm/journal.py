@@ -1,12 +1,9 @@
-"""A line per finished request, for tests and for whoever wants to know what became of a prefetch."""
+"""What the journal says of a request (docs/vllm.md)."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-from .complaints import complain
 from .requests import Entry
 
 
@@ -34,24 +31,3 @@ def record(entry: Entry, *, policy: str, stop_mode: str, is_async: bool) -> dict
         "async": is_async,
         "failed": entry.failed,
     }
-
-
-class Journal:
-    """A file that is appended to. A line that cannot be written is dropped, with a complaint.
-
-    Args:
-        path: of the file; None: nothing is written.
-    """
-
-    def __init__(self, path: str | None) -> None:
-        self._path = Path(path) if path else None
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Appends one line."""
-        if self._path is None:
-            return
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            complain("writing the journal", error)

@@ -14,7 +14,7 @@ from .metadata import Copies, LoadJob
 from .requests import Entry, namespace_of, tokens_of
 
 if TYPE_CHECKING:
-    from .model import EngineModel
+    from ..common.model import EngineModel
 
 _NULL_BLOCK = 0  # vLLM's: a sliding window does not need this block
 

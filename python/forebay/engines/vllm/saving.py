@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import forebay
 
-from .commits import Commits
+from ..common.commits import Commits
 from .complaints import complain, log
 from .metadata import Copies, SaveJob
 from .requests import Entry
 
 if TYPE_CHECKING:
-    from .model import EngineModel
+    from ..common.model import EngineModel
 
 _NULL_BLOCK = 0  # vLLM's: stands where a sliding window left
 

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import forebay
 
-from . import attach
+from ..common import attach
+from ..common.journal import Journal
+from ..common.opening import open_cache
 from .complaints import complain, log
 from .config import Settings, read_request
 from .events import BlockEvents
 from .figures import cache_figures, differences
-from .journal import Journal, record
+from .journal import record
 from .matching import Matcher
 from .metadata import LoadJob, SaveJob, StepPlan, StepReport
 from .requests import Entry, is_served
 from .saving import Saver, full_blocks
-from .server import open_cache
 
 if TYPE_CHECKING:
-    from .model import EngineModel
+    from ..common.model import EngineModel
 
 ATTACH_LIMIT_S = 60.0
 """How long requests wait for all workers to map the pool; then the engine computes alone."""
@@ -56,13 +57,13 @@ class SchedulerSide:
         save: bool,
         event_makers: tuple[Any, Any] | None = None,
     ) -> None:
-        settings.log_once()
+        settings.log_once(log)
         self._settings = settings
         self._model = model
         self._save = save and settings.save
         self._policy = settings.config.get("prefetch.policy").value
         self._stop_mode = settings.config.get("prefetch.stop_mode").value
-        self.cache = open_cache(settings, model)
+        self.cache = open_cache(settings, model, "vllm scheduler")
         verify = settings.config.get("store.verify").value == "on_load"
         self._pool = attach.PublishedPool(self.cache, model, server=settings.server, verify=verify)
         is_sync = settings.sync_load and len(model.groups) == 1
@@ -70,7 +71,7 @@ class SchedulerSide:
             log.warning("forebay: sync_load has no effect with %d KV cache groups: loads are async", len(model.groups))
         self._matcher = Matcher(self.cache, model, load=load, is_sync=is_sync, usual=settings.session_options())
         self._saver = Saver(self.cache, model)
-        self._journal = Journal(settings.journal)
+        self._journal = Journal(settings.journal, complain)
         self._events = BlockEvents(self.cache, model, *event_makers) if event_makers is not None else None
         self._entries: dict[str, Entry] = {}
         self._loads: list[LoadJob] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ..common.versions import UnsupportedVersionError, refuse_others
+
+__all__ = ["SUPPORTED", "UnsupportedVersionError", "check_version"]
+
 SUPPORTED: tuple[str, ...] = ("0.32.0",)
-"""Releases that the connector is tested with; suffixes of builds (``+cpu``) do not count."""
-
-
-class UnsupportedVersionError(ImportError):
-    """This vLLM is not one that the connector works with; the message lists those that are."""
+"""Releases that the connector is tested with."""
 
 
 def check_version(version: str) -> None:
@@ -16,7 +16,4 @@ def check_version(version: str) -> None:
     Raises:
         UnsupportedVersionError: it is not.
     """
-    if version.partition("+")[0] not in SUPPORTED:
-        raise UnsupportedVersionError(
-            f"vLLM {version} is not supported by forebay.engines.vllm; accepted: {', '.join(SUPPORTED)}"
-        )
+    refuse_others("vLLM", version, SUPPORTED, "forebay.engines.vllm")

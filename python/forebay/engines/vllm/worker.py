@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import forebay
 
-from . import attach
+from ..common import attach
+from ..common.address import Instance, PoolAddress
 from .complaints import complain, log
-from .metadata import Copies, Instance, LoadJob, PoolAddress, SaveJob, StepPlan, StepReport
+from .metadata import Copies, LoadJob, SaveJob, StepPlan, StepReport
 
 if TYPE_CHECKING:
+    from ..common.model import EngineModel
     from .config import Settings
-    from .model import EngineModel
 
 
 class _Running(NamedTuple):
@@ -113,6 +114,7 @@ class WorkerSide:
                 self._number,
                 device=self._settings.device,
                 threads=self._settings.copy_threads,
+                name="vllm",
             )
             attach.register_tensors(rank, self._model, self._number, self._tensors)
         except attach.AwayError as error:

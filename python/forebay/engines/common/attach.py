@@ -1,4 +1,4 @@
-"""How a worker comes to the pool of the scheduler's process: one function on each side; layouts of the KV tensors."""
+"""How a rank comes to the pool of the deciding process: one function on each side; layouts of the KV tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import forebay
 
-from .metadata import Instance, PoolAddress
+from .address import Instance, PoolAddress
 
 if TYPE_CHECKING:
     from .model import EngineModel
@@ -114,13 +114,21 @@ def _same_model(address: PoolAddress, mine: Mapping[str, str], rank: int) -> Non
 
 
 def attach_pool(
-    address: PoolAddress, model: EngineModel, rank: int, *, device: str, threads: int
+    address: PoolAddress, model: EngineModel, rank: int, *, device: str, threads: int, name: str
 ) -> tuple[forebay.Rank, Any]:
     """Maps the pool in this process, for copies.
 
     A server hands out the descriptor itself, over a connection that lives as long as the rank, for so long the process
     can write to slots. The cache of the scheduler's process is reached through ``/proc``: the kernel lets in a process
     of the same user.
+
+    Args:
+        address: of the pool.
+        model: this rank's.
+        rank: its number.
+        device: back end of copies.
+        threads: of one copy on the host.
+        name: of the engine, for the server's list of clients.
 
     Returns:
         the rank, and what must be kept with it.
@@ -132,7 +140,9 @@ def attach_pool(
         forebay.ForebayError: it is not that pool.
     """
     _same_model(address, model.digest(), rank)
-    pool, kept = _server_pool(address, rank) if address.server is not None else (_process_pool(address), None)
+    pool, kept = (
+        _server_pool(address, f"{name} rank {rank}") if address.server is not None else (_process_pool(address), None)
+    )
     try:
         ordinal = _ordinal() if device == "cuda" else 0
         return forebay.Rank(pool, rank, model.ranks, device=device, threads=threads, ordinal=ordinal), kept
@@ -146,10 +156,10 @@ def _process_pool(address: PoolAddress) -> forebay.Pool:
     return forebay.Pool(descriptor, address.bytes, groups, address.fingerprint)
 
 
-def _server_pool(address: PoolAddress, rank: int) -> tuple[forebay.Pool, forebay.Cache]:
+def _server_pool(address: PoolAddress, name: str) -> tuple[forebay.Pool, forebay.Cache]:
     assert address.server is not None
     try:
-        cache = forebay.connect(address.server, name=f"vllm rank {rank}")
+        cache = forebay.connect(address.server, name=name)
         pool = cache.pool()
         instance = server_instance(cache)
     except (forebay.ForebayError, OSError) as error:
@@ -185,7 +195,9 @@ def _tensor(view: Any) -> tuple[forebay.Tensor, int]:
 
 
 def _views(tensor: Any) -> list[Any]:
-    """One view per piece of a layer, block first: the tensor itself, or K and V where those are its first dimension."""
+    """One view per piece of a layer, block first: as given, the tensor itself, or K and V of its first dimension."""
+    if isinstance(tensor, (list, tuple)):
+        return list(tensor)
     if tensor.dim() == 5 and tensor.shape[0] == 2 and tensor.shape[1] != 2:
         return [tensor[0], tensor[1]]
     return [tensor]
@@ -195,7 +207,7 @@ def layout_of(tensors: Sequence[Any], *, is_shared: bool) -> tuple[forebay.Layou
     """The layout of one group from its layers' tensors, and the bytes of a block on this rank.
 
     Args:
-        tensors: per layer ``[blocks, …]``, or ``[2, blocks, …]`` with K and V apart.
+        tensors: per layer ``[blocks, …]``, or ``[2, blocks, …]`` with K and V apart, or a list of both.
         is_shared: all ranks have the same bytes (MLA).
 
     Raises:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import forebay
 
 if TYPE_CHECKING:
-    from .config import Settings
     from .model import EngineModel
+    from .settings import CommonSettings
 
 CALL_LIMIT_S = 1.0
 """A server that does not answer for so long counts as gone: the engine's scheduler waits for its answers."""
@@ -20,7 +20,7 @@ CALL_LIMIT_S = 1.0
 _MAY_DIFFER = ("id", "revision", "weights_epoch")  # fields of the model that a configuration may set for itself
 
 
-def model_section(settings: Settings, model: EngineModel) -> dict[str, Any]:
+def model_section(settings: CommonSettings, model: EngineModel) -> dict[str, Any]:
     """Forebay's ``model`` section: what the engine runs, but for what the configuration says for itself."""
     section = model.section()
     for key in _MAY_DIFFER:
@@ -55,8 +55,13 @@ def fingerprint(section: Mapping[str, Any]) -> str:
     return hashlib.sha256(made).hexdigest()[:32]
 
 
-def open_cache(settings: Settings, model: EngineModel) -> forebay.Cache:
+def open_cache(settings: CommonSettings, model: EngineModel, name: str) -> forebay.Cache:
     """Opens the engine's own cache, or connects to the server's.
+
+    Args:
+        settings: of the engine.
+        model: that it runs.
+        name: of the client, for the server's list.
 
     Raises:
         ValueError: the server's model is not the engine's; the message has the section that the server needs.
@@ -66,7 +71,7 @@ def open_cache(settings: Settings, model: EngineModel) -> forebay.Cache:
     if settings.server is None:
         settings.config.update({"model": section})
         return forebay.Cache(settings.config)
-    cache = forebay.connect(settings.server, call_timeout_s=CALL_LIMIT_S, name="vllm scheduler")
+    cache = forebay.connect(settings.server, call_timeout_s=CALL_LIMIT_S, name=name)
     wanted = section | {"weights_epoch": cache.epoch}  # a server may have raised it
     if cache.model.fingerprint not in (fingerprint(section), fingerprint(wanted)):
         cache.close(0)

@@ -1,0 +1,1 @@
+"""What the connectors of several engines share. It imports no engine."""
