@@ -229,10 +229,18 @@ void fby_join_protect(fby_core_t *core, uint32_t graph, uint32_t end)
     }
 }
 
+/* Does the owner still want the item when its prefix ends at block `from`? Trailing payloads before it may be all that a
+   checkpoint inside the same chunk needs; those of later chunks serve later checkpoints only. */
+static bool wanted_before(const fby_entry_t *e, const fby_item_t *item, bool full, uint32_t from)
+{
+    bool here = e->first <= from && from < e->end;
+    return full || here ? item->block < from : e->checkpoint < from;
+}
+
 /*
- * The owner gives up what the entry still owns from block `from` on (and trailing payloads of a checkpoint beyond it):
- * joined blocks pass on, blocks not begun are withdrawn, begun ones stay its obligation, ended ones are dropped when
- * drop_ended. The prefix is closed at the first block given up.
+ * The owner gives up what the entry still owns from block `from` on: joined blocks pass on, blocks not begun are
+ * withdrawn, begun ones stay its obligation, ended ones are dropped when drop_ended. The prefix is closed at the first
+ * block given up.
  */
 void fby_entry_give_up(fby_core_t *core, uint32_t entry, uint32_t from, bool drop_ended)
 {
@@ -244,7 +252,7 @@ void fby_entry_give_up(fby_core_t *core, uint32_t entry, uint32_t from, bool dro
         fby_item_t *item = &core->items[slot];
         bool full = fby_is_all(core, core->config.slots->slot[slot].group);
         bool ended = item->state == FBY_ITEM_ENDED;
-        if ((full ? item->block : e->checkpoint) < from || (ended && !drop_ended))
+        if (wanted_before(e, item, full, from) || (ended && !drop_ended))
             continue;
         uint32_t heir = fby_join_heir(core, slot);
         if (heir == FBY_NONE && item->state == FBY_ITEM_BEGUN)

@@ -84,6 +84,34 @@ static void a_window_that_crosses_chunks_is_read_once(void **state)
     rig_close(rig);
 }
 
+/* A window that covers the prompt makes every boundary a checkpoint: what was read before the bad block is delivered. */
+static void a_bad_block_leaves_the_checkpoints_before_it(void **state)
+{
+    (void)state;
+    for (uint32_t chunk = 1; chunk <= 8; chunk++) {
+        for (uint32_t bad = 0; bad < 8; bad++) {
+            rig_t *rig = open_hybrid(8, chunk);
+            rig_seq_t *seq = rig_seq(rig, 0, 1, 8 * 16 + 1);
+            fby_session_t s = rig_start(rig, seq, WAIT_COMPLETE, DRAIN, FBY_NEVER);
+            story_answer(rig, 8);
+            story_begin(rig);
+            while (rig->live_count[0]) {
+                const rig_part_t *part = &rig->part[rig->live[0][0]];
+                int32_t results[32] = {0};
+                for (uint32_t i = 0; i < part->count; i++)
+                    if (part->io[i].group == 0 && part->io[i].block == bad)
+                        results[i] = FBY_E_CHECKSUM;
+                rig_end(rig, rig->live[0][0], results);
+                story_settle(rig);
+                story_begin(rig);
+            }
+            assert_int_equal(rig_session_find(rig, s)->answer.delivered_blocks, bad);
+            story_quiesce(rig);
+            rig_close(rig);
+        }
+    }
+}
+
 static void a_resident_payload_is_not_read_again(void **state)
 {
     (void)state;
@@ -180,6 +208,7 @@ int main(void)
         cmocka_unit_test(without_any_checkpoint_nothing_is_read),
         cmocka_unit_test(a_chunk_carries_the_payloads_of_its_last_checkpoint_only),
         cmocka_unit_test(a_window_that_crosses_chunks_is_read_once),
+        cmocka_unit_test(a_bad_block_leaves_the_checkpoints_before_it),
         cmocka_unit_test(a_resident_payload_is_not_read_again),
         cmocka_unit_test(a_lost_snapshot_is_repaired_by_a_put),
         cmocka_unit_test(a_hold_keeps_the_window_of_its_end),
