@@ -108,3 +108,64 @@ def test_figures_become_series_and_a_log_line() -> None:
     assert total.reduce() == {"forebay_sessions": 3}
     total.reset()
     assert total.is_empty()
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    """Forebay's section for a small model, one thing of whose engine is another."""
+    import torch  # type: ignore[import-not-found, unused-ignore]
+    from forebay.engines.vllm.model import describe
+    from toy import FullAttentionSpec
+
+    given = {"dtype": torch.float32, "kv": "auto", "block": 32, "ranks": 1, "layers": ["a", "b"], "head": 32} | changes
+    config = {"hidden_size": given.get("hidden", 64), "_name_or_path": "anywhere"}
+    model = SimpleNamespace(
+        model="org/name", quantization=given.get("quantization"), revision=given.get("revision"), dtype=given["dtype"],
+        hf_config=SimpleNamespace(to_dict=lambda: config, _commit_hash=given.get("commit")), hf_overrides=None,
+        get_head_size=lambda: given["head"],
+    )  # fmt: skip
+    spec = FullAttentionSpec(block_size=given["block"], page_size_bytes=given["block"] * 256)
+    caches = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=given["layers"], kv_cache_spec=spec)])
+    engine = SimpleNamespace(
+        parallel_config=SimpleNamespace(tensor_parallel_size=given["ranks"]), model_config=model,
+        cache_config=SimpleNamespace(cache_dtype=given["kv"]),
+    )  # fmt: skip
+    return describe(engine, caches).section()
+
+
+def test_whatever_changes_the_bytes_of_a_block_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from forebay.engines.common.opening import fingerprint
+    from vllm.v1.attention.backends import cpu_attn  # type: ignore[import-not-found, unused-ignore]
+
+    monkeypatch.setattr(cpu_attn, "_get_attn_isa", lambda *_: "vec16")
+    one = fingerprint(described())
+    assert fingerprint(described()) == one
+    changes: list[dict[str, Any]] = [
+        {"dtype": torch.bfloat16}, {"kv": "fp8"}, {"block": 64}, {"ranks": 2}, {"layers": ["a", "c"]},
+        {"layers": ["a"]}, {"hidden": 128}, {"revision": "other"}, {"commit": "0123"}, {"quantization": "awq"},
+    ]  # fmt: skip
+    made = [fingerprint(described(**change)) for change in changes]
+    for name, value in (("_get_attn_isa", lambda *_: "amx"), ("__version__", "0.33.0")):
+        with monkeypatch.context() as patch:
+            import vllm
+
+            patch.setattr(cpu_attn if name.startswith("_get") else vllm, name, value)
+            made.append(fingerprint(described()))
+    assert len({one, *made}) == 1 + len(changes) + 2
+
+
+@pytest.mark.parametrize("name", ["pipeline_parallel_size", "decode_context_parallel_size"])
+def test_layouts_that_are_not_served_are_refused(name: str) -> None:
+    from forebay.engines.vllm.model import describe
+
+    engine = SimpleNamespace(parallel_config=SimpleNamespace(**{name: 2}), model_config=None)
+    with pytest.raises(ValueError, match=f"{name} is 2; accepted: 1"):
+        describe(engine, None)
+
+
+def test_a_version_that_does_not_work_is_refused_when_the_connector_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    import vllm
+
+    monkeypatch.setattr(vllm, "__version__", "0.31.0")
+    with pytest.raises(ImportError, match=r"vLLM 0\.31\.0 .* accepted: 0\.32\.0"):
+        _ = ours.__getattr__("ForebayConnector")

@@ -7,16 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forebay
 import pytest
 from forebay.engines.common.attach import AttachError, layout_of
-from forebay.engines.common.model import UnsupportedModelError, window_blocks
+from forebay.engines.common.model import EngineModel, UnsupportedModelError, window_blocks
+from forebay.engines.common.opening import fingerprint
 from forebay.engines.common.weights import weights_revision
 from forebay.engines.vllm import figures
 from forebay.engines.vllm.config import RequestOptions
 from forebay.engines.vllm.metadata import StepReport
 from forebay.engines.vllm.model import engine_groups
 from forebay.engines.vllm.requests import is_served, namespace_of, tokens_of
-from toy import LAYER_BYTES, FullAttentionSpec, MambaSpec, SlidingWindowSpec, Tensor, group, request
+from forebay.engines.vllm.section import as_yaml
+from toy import FIELDS, LAYER_BYTES, FullAttentionSpec, MambaSpec, SlidingWindowSpec, Tensor, group, request
 
 
 def groups(*given: Any) -> Any:
@@ -93,6 +96,20 @@ def test_namespaces_tell_adapter_salt_and_tenant_apart() -> None:
     assert parts(lora_request=SimpleNamespace(lora_name="x", lora_path="/q")) != parts(lora_request=lora)
 
 
+def test_an_adapter_is_what_lies_at_its_path_not_the_path(tmp_path: Path) -> None:
+    def loaded(number: int, place: str, weights: bytes, config: str) -> Any:
+        path = tmp_path / place
+        path.mkdir(exist_ok=True)
+        (path / "adapter_model.safetensors").write_bytes(weights)
+        (path / "adapter_config.json").write_text(config)
+        return parts(lora_request=SimpleNamespace(lora_name="x", lora_path=str(path), lora_int_id=number))
+
+    first = loaded(1, "a", b"1" * 99, "{}")
+    others = [loaded(2, "a", b"2" * 99, "{}"), loaded(3, "a", b"2" * 99, '{"r": 8}')]
+    assert len({str(one) for one in (first, *others)}) == 3
+    assert loaded(4, "a", b"1" * 99, "{}") == loaded(5, "b", b"1" * 99, "{}") == first
+
+
 def picture(identifier: str, offset: int, length: int) -> Any:
     return SimpleNamespace(identifier=identifier, mm_position=SimpleNamespace(offset=offset, length=length))
 
@@ -165,6 +182,17 @@ def test_figures_only_grow() -> None:
     made = figures.differences(now, before)
     assert made == {"sessions": 2, "pinned_bytes": 0}
     assert figures.add(made, {"sessions": 1, "pinned_bytes": 7}) == {"sessions": 3, "pinned_bytes": 7}
+
+
+def test_the_section_for_a_server_can_be_pasted_into_its_configuration(tmp_path: Path) -> None:
+    tokens, made = groups(group(["a", "b"], window=9), group(["c"]))
+    section = EngineModel(FIELDS | {"revision": "1.10", "id": "a: b # c", "tp_size": 2}, tokens, made, 2).section()
+    path = tmp_path / "forebay.yaml"
+    text = as_yaml(section)
+    assert text.startswith('model:\n  id: "a: b # c"\n  revision: "1.10"\n')
+    path.write_text(f"{text}store:\n  driver: mem\npool:\n  bytes: 4MiB\nlog:\n  level: off\n", encoding="utf-8")
+    with forebay.Cache(forebay.Config(path=path)) as cache:
+        assert cache.model.fingerprint == fingerprint(section)
 
 
 def test_every_figure_has_a_text() -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,11 +42,15 @@ def section(groups: Any, ranks: int) -> dict[str, Any]:
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
-    def start(model: dict[str, Any]) -> Server:
+    def start(model: dict[str, Any], slow_ms: int = 0) -> Server:
+        options = {"dir": str(tmp_path / "store"), "capacity": "16MiB"}
+        if slow_ms:
+            options["script"] = f"get:*:delay({slow_ms})"
         config = {
             "model": model, "pool": {"bytes": "4MiB"}, "log": {"level": "off"},
-            "store": {"driver": "file", "options": {"dir": str(tmp_path / "store"), "capacity": "16MiB"}},
+            "store": {"driver": "fault:file" if slow_ms else "file", "options": options},
             "server": {"listen": str(tmp_path / "socket")},
+            "prefetch": {"enabled": True, "chunk_max_blocks": 1},
         }  # fmt: skip
         started.append(
             subprocess.Popen(
@@ -131,6 +136,64 @@ def test_a_server_that_dies_costs_computing_and_comes_back(
         serve(section(FULL, 2))
         until_back(engine)
         assert engine.run(request("warm", TOKENS)) == 28  # from the store of the first
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("ended", ["asked again", "aborted"])
+def test_a_server_that_dies_while_a_prefetch_drains_is_a_miss_with_a_reason(
+    tmp_path: Path, serve: Callable[..., Server], ended: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = serve(section(FULL, 1))
+    engine = Engine({"server": str(tmp_path / "socket"), "journal": str(tmp_path / "journal"), "idle_wait_ms": 0})
+    try:
+        engine.run(request("cold", TOKENS))
+        until_stored(engine, 7)
+        end(first, signal.SIGTERM)
+        slow = serve(section(FULL, 1), slow_ms=5000)
+        until_back(engine)
+        hit = request("hit", TOKENS)
+        engine.scheduler.begin(hit)
+        entry = engine.scheduler._entries["hit"]
+        while entry.seen is None or entry.seen.submitted == 0:
+            assert engine.scheduler.match(hit, 0) == (None, False)
+            engine.step()
+        end(slow, signal.SIGKILL)
+        if ended == "asked again":
+            assert [engine.scheduler.match(hit, 0) for _ in range(3)] == [(0, False)] * 3
+            assert entry.failed == 0
+        engine.scheduler.finished(hit)
+        row = json.loads((tmp_path / "journal").read_text().splitlines()[-1])
+        names = ("request", "outcome", "reason", "delivered", "matched", "failed")
+        assert [row[name] for name in names] == ["hit", "failed", "server_lost", 0, 0, 0]
+        assert row["graphs"] > 0
+        engine.step()
+        assert "failed, the engine goes on without" not in caplog.text  # one line for the server, none for each request
+        serve(section(FULL, 1))
+        until_back(engine)
+        assert engine.run(request("warm", TOKENS)) == 28
+    finally:
+        engine.close()
+
+
+def test_a_step_that_waits_for_a_prefetch_outlives_its_server(tmp_path: Path, serve: Callable[..., Server]) -> None:
+    first = serve(section(FULL, 1))
+    engine = Engine({"server": str(tmp_path / "socket"), "idle_wait_ms": 10_000})
+    try:
+        engine.run(request("cold", TOKENS))
+        until_stored(engine, 7)
+        end(first, signal.SIGTERM)
+        slow = serve(section(FULL, 1), slow_ms=5000)
+        until_back(engine)
+        hit = request("hit", TOKENS)
+        engine.scheduler.begin(hit)
+        assert engine.scheduler.match(hit, 0) == (None, False)
+        killer = threading.Timer(0.2, slow.kill)
+        killer.start()
+        engine.step()  # comes back when the server is gone
+        killer.join()
+        assert engine.scheduler.match(hit, 0) == (0, False)
+        engine.scheduler.finished(hit)
     finally:
         engine.close()
 

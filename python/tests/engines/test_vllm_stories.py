@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +79,25 @@ def test_the_answer_stands_until_it_is_allocated(engine: Maker) -> None:
     one.quiet()
 
 
+def test_a_prefetch_that_was_answered_and_forgotten_meanwhile_is_looked_up(
+    engine: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = engine()
+    one.run(request("cold", TOKENS))
+    late = request("late", TOKENS)
+    one.scheduler.begin(late)
+
+    def forgotten(_: forebay.Session) -> forebay.Snapshot:
+        raise forebay.StaleError(-errno.ESTALE, "its place has been given to others")
+
+    monkeypatch.setattr(forebay.Session, "poll", forgotten)
+    assert one.ask(late) == (28, True)
+    assert one.load(late, 28, True)
+    one.check(late, 7)
+    one.scheduler.finished(late)
+    one.quiet()
+
+
 def test_only_what_the_engine_lacks_is_loaded(engine: Maker) -> None:
     one = engine()
     one.run(request("cold", TOKENS))
@@ -105,7 +126,9 @@ def test_sync_loads_end_within_their_step(engine: Maker) -> None:
     one.quiet()
 
 
-@pytest.mark.parametrize("when", ["queued", "asked", "matched", "loading", "loaded", "computing"])
+@pytest.mark.parametrize(
+    "when", ["queued", "asked", "matched", "loading", "loaded", "computing", "preempted", "matched again"]
+)
 def test_an_abort_in_any_state_leaves_nothing(engine: Maker, when: str) -> None:
     one = engine()
     one.run(request("cold", TOKENS))
@@ -115,15 +138,20 @@ def test_an_abort_in_any_state_leaves_nothing(engine: Maker, when: str) -> None:
         one.scheduler.match(again, 0)
     if when not in ("queued", "asked"):
         assert one.ask(again) == (28, True)
-    if when in ("loading", "loaded", "computing"):
+    has_computed = when in ("computing", "preempted", "matched again")
+    if has_computed or when in ("loading", "loaded"):
         one.tables["again"] = one.allocate(13)
         one.scheduler.allocated(again, one.tables["again"], 28)
-    if when in ("loaded", "computing"):
+    if has_computed or when == "loaded":
         assert one.step() == {"again"}
-    if when == "computing":
+    if has_computed:
         again.num_computed_tokens = 28
         one.fill(again, 7, 9)
         one.step({"again": 8})
+    if when in ("preempted", "matched again"):
+        again.num_computed_tokens = 0  # its blocks are gone
+    if when == "matched again":
+        assert one.ask(again) == (36, True)
     one.scheduler.finished(again)
     assert one.step() == ({"again"} if when == "loading" else set())
     one.quiet()
@@ -175,6 +203,46 @@ def test_drafts_are_no_tokens(engine: Maker) -> None:
     one.tables["r"] = one.allocate(8)
     one.step({"r": 12})  # seven tokens and five drafts
     assert one.scheduler.cache.stats()["blocks_published"] == 1
+
+
+def test_the_store_has_a_block_before_its_request_ends(tmp_path: Path, engine: Maker) -> None:
+    one = engine(store(tmp_path / "s"))
+    first = request("r", TOKENS)
+    one.scheduler.begin(first)
+    one.ask(first)
+    one.tables["r"] = one.allocate(9)
+    written = []
+    for tokens in (8, 8, 14):
+        full = (first.num_computed_tokens + tokens) // BLOCK_TOKENS
+        one.fill(first, 0, full)
+        one.step({"r": tokens})
+        first.num_computed_tokens += tokens
+        limit = time.monotonic() + 20
+        while one.scheduler.cache.stats()["writes"] < full:
+            assert time.monotonic() < limit
+        written.append(one.scheduler.cache.stats()["writes"])
+    assert written == [2, 4, 7]
+    one.scheduler.finished(first)
+    one.quiet()
+
+
+def test_what_is_in_force_is_logged_once_with_where_it_came_from(
+    engine: Maker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_PREFETCH_STOP_MODE", "detach")
+    with caplog.at_level(logging.INFO, "vllm.forebay"):
+        one = engine({"policy": "timeout", "config": {"prefetch.timeout_budget_s": 7}})
+        one.run(request("a", TOKENS))
+        one.run(request("b", TOKENS))
+    lines = [record.message for record in caplog.records if "prefetch.policy" in record.message]
+    assert len(lines) == 1
+    for row in (
+        "prefetch.policy=timeout (engine)",
+        "prefetch.stop_mode=detach (environment)",
+        "prefetch.timeout_budget_s=7 (file)",
+        "prefetch.enabled=true (follows from policy timeout)",
+    ):
+        assert row in lines[0]
 
 
 def test_windows_are_kept_at_checkpoints_only(engine: Maker) -> None:
@@ -426,7 +494,11 @@ def test_figures_are_reported_as_what_was_added(engine: Maker) -> None:
     assert (made["sessions"], made["blocks_published"], made["tokens_delivered"]) == (2, 7, 28)
     assert made["rank_bytes_saved"] == made["rank_bytes_loaded"] == 7 * 2 * LAYER_BYTES
     assert "failed_blocks" not in made
+    waiting = request("next", TOKENS)
+    one.scheduler.begin(waiting)
     assert one.scheduler.take_figures() == {}  # not twice in a second
+    one.scheduler.finished(waiting)
+    assert one.scheduler.take_figures()["sessions"] == 1  # an engine that idles makes no step that could tell later
 
 
 def test_a_step_with_nothing_to_run_waits_for_a_prefetch(engine: Maker, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import array
 import ctypes
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +22,19 @@ from forebay.engines.vllm.scheduler import SchedulerSide
 from forebay.engines.vllm.worker import WorkerSide
 
 BLOCK_TOKENS, LAYER_BYTES, BLOCKS = 4, 64, 64
-PASSES = 5000  # no story needs more; a request that is never answered fails instead of hanging
+LIMIT_S = 60.0  # no story needs more; a request that is never answered fails instead of hanging
 
 FIELDS = {
     "id": "toy", "revision": "1", "kv_dtype": "f16", "layer_set": "all", "layout": "toy", "weights_epoch": 0,
     "tp_size": 1, "cp_size": 1, "pp_size": 1,
 }  # fmt: skip
+
+
+def passes() -> Iterator[None]:
+    """Passes of a scheduler, until the limit."""
+    limit = time.monotonic() + LIMIT_S
+    while time.monotonic() < limit:
+        yield
 
 
 class FullAttentionSpec(SimpleNamespace):
@@ -208,7 +216,7 @@ class Engine:
 
     def ask(self, one: Request, computed: int = 0) -> tuple[int, bool]:
         """Asks until there is an answer, with a step in between."""
-        for _ in range(PASSES):
+        for _ in passes():
             tokens, is_async = self.scheduler.match(one, computed)
             if tokens is not None:
                 return tokens, is_async
@@ -223,7 +231,7 @@ class Engine:
         if tokens == 0:
             return True
         if is_async:
-            for _ in range(PASSES):
+            for _ in passes():
                 if one.request_id in self.step():
                     break
             else:

@@ -68,7 +68,9 @@ def _set_default(config: forebay.Config, origins: dict[str, str], key: str, valu
         origins[key] = origin
 
 
-def _take_store(config: forebay.Config, origins: dict[str, str], text: str) -> None:
+def _take_store(config: forebay.Config, origins: dict[str, str], text: Any) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"store is {text!r}; accepted: a text, such as file:DIRECTORY or DRIVER:key=value,key=value")
     if config.get("store.driver").origin != "default":
         return
     store = parse_store(text)
@@ -179,7 +181,7 @@ def read_keys(
         if short in extra:
             _set_default(config, origins, key, extra[short])
     if "store" in extra:
-        _take_store(config, origins, str(extra["store"]))
+        _take_store(config, origins, extra["store"])
     for key, (value, argument) in (engine or {}).items():
         _set_default(config, origins, key, value, argument)
     _decide_runtime(config, origins)

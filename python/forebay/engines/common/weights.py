@@ -60,3 +60,19 @@ def weights_revision(place: Path) -> str:
             for sample in _samples(file, size):
                 digest.update(sample)
     return f"files-{digest.hexdigest()[:16]}"
+
+
+def adapter_revision(place: Path) -> str:
+    """What a LoRA adapter is, the same wherever it lies: its weights and its ``adapter_config.json``.
+
+    Returns:
+        empty for what is not on this machine.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if not place.exists():
+        return ""
+    config = place / "adapter_config.json"
+    text = config.read_bytes() if config.is_file() else b""
+    return f"{weights_revision(place)} {hashlib.sha256(text).hexdigest()[:16]}"

@@ -11,22 +11,25 @@ def record(entry: Entry, *, policy: str, stop_mode: str, is_async: bool) -> dict
     """What the journal says of a request; None when it had no prefetch.
 
     Tokens are the session's; ``matched`` those that the engine was given beyond its own; ``failed`` blocks that did not
-    load. No prompt text, no namespace.
+    load. Of a session that went with its server the last that was seen of it. No prompt text, no namespace.
     """
-    answer = entry.answer
-    if answer is None:
+    last = entry.answer if entry.answer is not None else entry.seen
+    if last is None and not entry.lost:
         return None
+    outcome, reason = ("failed", "server_lost") if entry.lost else ("aborted", "abort")
+    if last is not None and last.answered:
+        outcome, reason = str(last.outcome), str(last.reason)
     return {
         "request": entry.request.request_id,
         "policy": str(entry.options.session.get("policy", policy)),
         "stop_mode": str(entry.options.session.get("stop_mode", stop_mode)),
-        "outcome": str(answer.outcome) if answer.answered else "aborted",
-        "reason": str(answer.reason) if answer.answered else "abort",
-        "found": answer.found_tokens,
-        "planned": answer.planned_tokens,
-        "loaded": answer.loaded_tokens,
-        "delivered": answer.delivered_tokens,
-        "graphs": answer.submitted,
+        "outcome": outcome,
+        "reason": reason,
+        "found": last.found_tokens if last is not None else 0,
+        "planned": last.planned_tokens if last is not None else 0,
+        "loaded": last.loaded_tokens if last is not None else 0,
+        "delivered": last.delivered_tokens if last is not None and not entry.lost else 0,
+        "graphs": last.submitted if last is not None else 0,
         "matched": entry.matched,
         "async": is_async,
         "failed": entry.failed,

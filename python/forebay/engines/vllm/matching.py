@@ -28,16 +28,25 @@ class Matcher:
         load: False: nothing is restored.
         is_sync: loads end before the forward of their step.
         usual: arguments of every session that its request does not name.
+        is_own: the cache is of this process, not a server's.
     """
 
     def __init__(
-        self, cache: forebay.Cache, model: EngineModel, *, load: bool, is_sync: bool, usual: dict[str, Any]
+        self,
+        cache: forebay.Cache,
+        model: EngineModel,
+        *,
+        load: bool,
+        is_sync: bool,
+        usual: dict[str, Any],
+        is_own: bool,
     ) -> None:
         self._cache = cache
         self._model = model
         self._load = load
         self.is_sync = is_sync
         self._usual = usual
+        self._is_own = is_own
         self._loading: dict[int, tuple[Entry, forebay.Hold]] = {}
         self._draining: dict[str, Entry] = {}
 
@@ -69,9 +78,12 @@ class Matcher:
         hold = entry.hold
         if hold is None:
             if entry.session is not None:
-                if not self._is_answered(entry, entry.session):
-                    return None
-                self._take(entry, entry.session)
+                try:
+                    if not self._is_answered(entry, entry.session):
+                        return None
+                    self._take(entry, entry.session)
+                except forebay.StaleError:
+                    self._lose(entry)
             else:
                 self._look_up(entry)
             hold = entry.hold
@@ -88,10 +100,19 @@ class Matcher:
         snapshot = session.poll()
         if not snapshot.answered:
             self._draining[entry.request.request_id] = entry
+            entry.seen = snapshot
             return False
         entry.answer = snapshot
         self._draining.pop(entry.request.request_id, None)
         return True
+
+    def _lose(self, entry: Entry) -> None:
+        """The prefetch is gone: with its server and all that it had read, or forgotten, answered long ago."""
+        self._draining.pop(entry.request.request_id, None)
+        entry.drop_session()
+        entry.lost = not self._is_own
+        if self._is_own:
+            self._look_up(entry)
 
     def _take(self, entry: Entry, session: forebay.Session) -> None:
         """The answer becomes a hold; one whose lease has ended is looked up anew."""
@@ -121,7 +142,7 @@ class Matcher:
         """Waits for one of the prefetches that the scheduler asked for: there is nothing else to run."""
         for entry in self._draining.values():
             if entry.session is not None:
-                with contextlib.suppress(forebay.WaitTimeoutError):
+                with contextlib.suppress(forebay.WaitTimeoutError, forebay.StaleError):
                     entry.session.wait(seconds)
                 return
 
@@ -190,8 +211,10 @@ class Matcher:
         """The request is over, in whatever state. A load under way keeps its hold: ranks still read it."""
         self._draining.pop(entry.request.request_id, None)
         if entry.answer is None and entry.session is not None:
-            with contextlib.suppress(forebay.ForebayError):
+            try:
                 entry.answer = entry.session.poll()
+            except forebay.ForebayError:
+                entry.lost = True
         entry.drop_session()
         entry.drop_hold()
 

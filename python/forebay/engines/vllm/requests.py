@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import array
+import functools
 import hashlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import forebay
 
+from ..common.weights import adapter_revision
 from .config import RequestOptions
 
 _MEDIA_BIT = 0x80000000  # no tokenizer's id has it: text can never equal a picture
 
 
+@functools.lru_cache(maxsize=1024)
+def _adapter(number: int, name: str, path: str) -> str:
+    """An adapter's name and what it is: its files, or the path where they are not on this machine.
+
+    Args:
+        number: vLLM's, another one when the adapter is loaded anew: then the files are looked at again.
+        name: of the adapter.
+        path: of its directory, or a name on the Hub.
+    """
+    del number
+    return f"{name}\0{adapter_revision(Path(path)) or path}"
+
+
 def namespace_of(request: Any, options: RequestOptions) -> list[tuple[str, str | bytes]]:
-    """Namespace parts of a request: adapter (name and path), cache salt, tenant. Different ones share nothing."""
+    """Namespace parts of a request: adapter (name and files), cache salt, tenant. Different ones share nothing."""
     parts: list[tuple[str, str | bytes]] = []
     lora = request.lora_request
     if lora is not None:
-        parts.append(("adapter", f"{lora.lora_name}\0{getattr(lora, 'lora_path', '')}"))
+        number, path = int(getattr(lora, "lora_int_id", 0)), str(getattr(lora, "lora_path", ""))
+        parts.append(("adapter", _adapter(number, str(lora.lora_name), path)))
     if request.cache_salt:
         parts.append(("salt", request.cache_salt))
     if options.tenant is not None:
@@ -67,6 +84,8 @@ class Entry:
         session: its prefetch, until the answer was taken.
         demanded: the scheduler has asked for it.
         answer: the session's last snapshot.
+        seen: the snapshot of the last question that had no answer.
+        lost: the session went with its server, unanswered.
         hold: what was matched and is not loaded yet.
         computed: the engine's own tokens at the last question.
         matched: tokens given to the engine beyond its own, of the first match.
@@ -84,6 +103,8 @@ class Entry:
     session: forebay.Session | None = None
     demanded: bool = False
     answer: forebay.Snapshot | None = None
+    seen: forebay.Snapshot | None = None
+    lost: bool = False
     hold: forebay.Hold | None = None
     computed: int = 0
     matched: int = 0

@@ -10,7 +10,7 @@ import forebay
 
 from ..common import attach
 from ..common.journal import Journal
-from ..common.opening import open_cache
+from ..common.opening import model_section, open_cache
 from .complaints import complain, log
 from .config import Settings, read_request
 from .events import BlockEvents
@@ -69,7 +69,14 @@ class SchedulerSide:
         is_sync = settings.sync_load and len(model.groups) == 1
         if settings.sync_load and not is_sync:
             log.warning("forebay: sync_load has no effect with %d KV cache groups: loads are async", len(model.groups))
-        self._matcher = Matcher(self.cache, model, load=load, is_sync=is_sync, usual=settings.session_options())
+        self._matcher = Matcher(
+            self.cache,
+            model,
+            load=load,
+            is_sync=is_sync,
+            usual=settings.session_options(),
+            is_own=settings.server is None,
+        )
         self._saver = Saver(self.cache, model)
         self._journal = Journal(settings.journal, complain)
         self._events = BlockEvents(self.cache, model, *event_makers) if event_makers is not None else None
@@ -257,6 +264,10 @@ class SchedulerSide:
 
     # ---- The cache as a whole ----
 
+    def section(self) -> dict[str, Any]:
+        """The ``model`` section that a server for this engine needs."""
+        return model_section(self._settings, self._model)
+
     def reset(self) -> bool:
         """For ``reset_cache``: forgets every resident block. True: the next lookup is a miss."""
         self._saver.collect(wait=True)
@@ -268,9 +279,12 @@ class SchedulerSide:
         return self.cache.reset(RESET_LIMIT_S, bump_epoch=self._settings.reset_bumps_epoch)
 
     def take_figures(self) -> dict[str, int]:
-        """Figures since the last call that gave some; {} in between: the cache's are not for every step."""
+        """Figures since the last call that gave some; {} in between: the cache's are not for every step.
+
+        A step that leaves no request always gives some: no other may come for long.
+        """
         now = time.monotonic()
-        if now - self._reported_at < STATS_EVERY_S:
+        if now - self._reported_at < STATS_EVERY_S and self._entries:
             return {}
         self._reported_at = now
         try:
