@@ -163,9 +163,9 @@ class ApiServer:
                 answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
 
     def submit(
-        self, prompt: Sequence[int], tokens: int, params: Mapping[str, Any] | None = None, salt: str | None = None
+        self, prompt: Sequence[int], tokens: int, params: Mapping[str, Any] | None = None, kind: str = ""
     ) -> str:
-        """Sends a request for `tokens` greedy tokens; its name."""
+        """Sends a request for `tokens` greedy tokens; its name. `kind`: "salt:NAME" or ""."""
         name = f"r{len(self._answers) + 1}"
         body: dict[str, Any] = {"model": str(self.engine.model), "prompt": list(prompt), "max_tokens": tokens}
         body.update(temperature=0, ignore_eos=True, return_token_ids=True, stream=True)
@@ -173,8 +173,8 @@ class ApiServer:
             body["detokenize"] = False
         if params:
             body["kv_transfer_params"] = dict(params)
-        if salt is not None:
-            body["cache_salt"] = salt
+        if kind:
+            body["cache_salt"] = kind.removeprefix("salt:")
         self._answers[name] = rig.Answer()
         self._asked.append(self._threads.submit(self._ask, name, body))
         return name

@@ -60,29 +60,35 @@ class Verdict:
         return Verdict(row["length"], row["tokens_equal"], restored, row["why"])
 
 
-def whole_tokens(length: int) -> int:
-    """Tokens of the whole blocks before the last token: one token is always computed."""
-    return (length - 1) // BLOCK * BLOCK
+def whole_tokens(length: int, block: int = BLOCK) -> int:
+    """Tokens of the whole blocks of `block` before the last token: one token is always computed."""
+    return (length - 1) // block * block
 
 
-def _restored_problem(restored: Restored, length: int, expect: Expect) -> str:
-    most, found = whole_tokens(length), restored.matched
+def _is_so(found: int, most: int, word: str | int, block: int) -> bool:
     accepted = {
         "full": found == most,
         "none": found == 0,
-        "part": 0 < found < most and found % BLOCK == 0,
-        "short": found < most and found % BLOCK == 0,
-        "any": found <= most and found % BLOCK == 0,
+        "part": 0 < found < most and found % block == 0,
+        "short": found < most and found % block == 0,
+        "any": found <= most and found % block == 0,
     }
-    if not accepted[expect.restored]:
-        return f"{found} of {most} tokens were restored, expected: {expect.restored}"
+    return found == word if isinstance(word, int) else accepted[word]
+
+
+def _restored_problem(restored: Restored, length: int, expect: Expect, block: int) -> str:
+    most = whole_tokens(length, block)
+    if not _is_so(restored.matched, most, expect.restored, block):
+        return f"{restored.matched} of {most} tokens were restored, expected: {expect.restored}"
+    if not _is_so(restored.delivered, most, expect.delivered, block):
+        return f"the session delivered {restored.delivered} of {most} tokens, expected: {expect.delivered}"
     if restored.delivered < restored.matched:
         return f"{restored.matched} tokens were restored, the session delivered {restored.delivered}"
     return ""
 
 
-def _session_problem(restored: Restored, length: int, expect: Expect) -> str:
-    blocks = whole_tokens(length) // BLOCK
+def _session_problem(restored: Restored, length: int, expect: Expect, block: int) -> str:
+    blocks = whole_tokens(length, block) // block
     if blocks == 0:
         return ""  # nothing to prefetch: whether there is a session is the connector's business
     if expect.reasons and restored.reason not in expect.reasons:
@@ -91,13 +97,26 @@ def _session_problem(restored: Restored, length: int, expect: Expect) -> str:
         graphs = -(-blocks // expect.chunk) if expect.chunk else 1
         if restored.graphs != graphs:
             return f"{restored.graphs} graphs for {blocks} blocks, expected: {graphs}"
+    if expect.graphs is not None and not expect.graphs[0] <= restored.graphs <= expect.graphs[1]:
+        return f"{restored.graphs} graphs for {blocks} blocks, expected: {expect.graphs[0]} to {expect.graphs[1]}"
     return ""
 
 
-def judge(length: int, tokens: Sequence[int], right: Sequence[int], restored: Restored, expect: Expect) -> Verdict:
-    """Compares tokens with those of an engine without Forebay, and what was restored with the row."""
+def judge(
+    length: int,
+    tokens: Sequence[int],
+    right: Sequence[int],
+    restored: Restored,
+    expect: Expect,
+    *,
+    block: int = BLOCK,
+) -> Verdict:
+    """Compares tokens with those of an engine without Forebay, and what was restored with the row.
+
+    `block`: tokens of the engine's blocks.
+    """
     equal = list(tokens) == list(right)
-    problems = [_restored_problem(restored, length, expect), _session_problem(restored, length, expect)]
+    problems = [_restored_problem(restored, length, expect, block), _session_problem(restored, length, expect, block)]
     if equal == expect.differ:
         problems.insert(
             0,

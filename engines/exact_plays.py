@@ -1,23 +1,20 @@
-"""How a row's prompts are asked the second time, and what goes wrong meanwhile."""
+"""How a row's prompts are asked the second time. What breaks stores and servers meanwhile is in exact_hurt.py."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from exact_rows import Expect, Row
+from exact_rows import FULL, Expect, Row
 
 if TYPE_CHECKING:
     from exact_stage import Stage
 
-QUEUED_S, SHORTLY_S, HURT_AFTER_S = 2.0, 0.5, 0.15
-FROZEN_LIMIT_S = 60.0
+QUEUED_S, SHORTLY_S, LIMIT_S = 2.0, 0.5, 20.0
+GAUGES = ("sessions_running_gauge", "leases_gauge", "holds_gauge", "puts_gauge")
 
 
 class PlayError(Exception):
@@ -26,11 +23,12 @@ class PlayError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt by its number, the name of its request, and what is expected of it."""
+    """A prompt by its number, the name of its request, what is expected of it, and what it was asked with."""
 
     number: int
     name: str
     expect: Expect
+    kind: str = ""
 
 
 Play = Callable[["Stage", Row, list[list[int]]], list[Asked]]
@@ -45,26 +43,54 @@ def plain(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
     return asked
 
 
-def _submit(stage: Stage, row: Row, prompts: Sequence[Sequence[int]]) -> list[Asked]:
+def submit_all(stage: Stage, row: Row, prompts: Sequence[Sequence[int]], expect: Expect | None = None) -> list[Asked]:
+    """All at once; what is expected is the row's unless given."""
     return [
-        Asked(number, stage.engine.submit(prompt, row.tokens, row.params), row.expect)
+        Asked(number, stage.engine.submit(prompt, row.tokens, row.params), expect or row.expect)
         for number, prompt in enumerate(prompts)
     ]
 
 
+def step_until(stage: Stage, holds: Callable[[], bool], what: str) -> None:
+    """Steps the engine until something holds. Errors: PlayError."""
+    limit = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > limit:
+            raise PlayError(f"it never came to this: {what}")
+        stage.in_process().step()
+
+
+def side_of(stage: Stage) -> Any:
+    """The scheduler's side of the connector."""
+    return stage.in_process().connector._scheduler
+
+
+def entry_of(stage: Stage, name: str) -> Any:
+    """What the connector keeps for a request; None behind its end."""
+    return side_of(stage)._entries.get(stage.in_process().inner_name(name))
+
+
+def is_draining(stage: Stage, name: str) -> bool:
+    """The scheduler has asked for it, reads are under way and the answer is not there."""
+    entry = entry_of(stage, name)
+    if entry is None or entry.session is None or entry.seen is None:
+        return False
+    return entry.seen.submitted > 0 and not entry.session.poll().answered
+
+
 def together(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """All at once. What one restores of a shared prefix another may find computed, so each may be given less."""
-    asked = _submit(stage, row, prompts)
+    """All at once. Every prefetch delivers; what one restores of a shared prefix another may find computed."""
+    asked = submit_all(stage, row, prompts)
     stage.engine.run()
-    loose = replace(row.expect, restored="any", reasons=(), chunk=None)
+    loose = replace(row.expect, restored="any", delivered=row.expect.restored, chunk=None)
     total = sum(stage.journal.of(stage.engine.inner_name(one.name)).matched for one in asked)
     if total == 0:
         raise PlayError("nothing was restored of prompts with a shared prefix")
     return [replace(one, expect=loose) for one in asked]
 
 
-def _busy(stage: Stage, row: Row, prompts: list[list[int]], seconds: float) -> list[Asked]:
-    """All places of the engine are taken for a while, so the prompts wait in its queue."""
+def _fill(stage: Stage) -> list[str]:
+    """Takes all places of the engine for a while. The names of the requests that have them."""
     engine = stage.in_process()
     long = engine.engine.max_model_len - 32
     hogs = [
@@ -73,15 +99,25 @@ def _busy(stage: Stage, row: Row, prompts: list[list[int]], seconds: float) -> l
     ]
     while any(engine.tokens(hog) == 0 for hog in hogs):
         engine.step()
-    asked = _submit(stage, row, prompts)
-    limit = time.monotonic() + seconds
+    return hogs
+
+
+def _step_in_queue(stage: Stage, hogs: list[str], seconds: float) -> None:
+    engine, limit = stage.in_process(), time.monotonic() + seconds
     while time.monotonic() < limit:
         engine.step()
         if any(engine.answer(hog).finish_reason for hog in hogs):
             raise PlayError("a place of the engine became free too soon")
+
+
+def _busy(stage: Stage, row: Row, prompts: list[list[int]], seconds: float) -> list[Asked]:
+    """All places of the engine are taken for a while, so the prompts wait in its queue."""
+    hogs = _fill(stage)
+    asked = submit_all(stage, row, prompts)
+    _step_in_queue(stage, hogs, seconds)
     for hog in hogs:
-        engine.abort(hog)
-    engine.run()
+        stage.in_process().abort(hog)
+    stage.engine.run()
     return asked
 
 
@@ -95,29 +131,59 @@ def queued_shortly(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Ask
     return _busy(stage, row, prompts, SHORTLY_S)
 
 
+def _nothing_stays(stage: Stage, state: str) -> None:
+    """What was aborted holds nothing; reads that had begun may end first."""
+    cache, limit = side_of(stage).cache, time.monotonic() + LIMIT_S
+    while any((stats := cache.stats())[name] for name in GAUGES):
+        if time.monotonic() > limit:
+            held = {name: stats[name] for name in GAUGES if stats[name]}
+            raise PlayError(f"after an abort while {state} this stays: {held}")
+        time.sleep(0.01)
+    cache.check()
+
+
+def _abort_in_queue(stage: Stage, row: Row, prompt: list[int]) -> None:
+    engine, hogs = stage.in_process(), _fill(stage)
+    name = engine.submit(prompt, row.tokens, row.params)
+    _step_in_queue(stage, hogs, 0.1)
+    if entry_of(stage, name).demanded:
+        raise PlayError("a request in the queue was asked for")
+    for one in (name, *hogs):
+        engine.abort(one)
+    engine.run()
+
+
 def abort(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """Each is aborted in several states first: at once, while it is prefetched, and while it computes."""
+    """Each is aborted first in the queue, while it drains, loads and computes; nothing of it stays behind."""
     engine = stage.in_process()
+
+    def is_loading(name: str) -> bool:
+        waits = engine.scheduler.requests[engine.inner_name(name)].status.name == "WAITING_FOR_REMOTE_KVS"
+        return bool(waits and entry_of(stage, name).matched > 0)
+
+    states: dict[str, Callable[[str], bool]] = {
+        "draining": lambda name: is_draining(stage, name),
+        "loading": is_loading,
+        "computing": lambda name: engine.tokens(name) >= 2,
+    }
     for prompt in prompts:
-        for steps in (0, 1, 4, 40):
+        _abort_in_queue(stage, row, prompt)
+        _nothing_stays(stage, "queued")
+        stage.reset()
+        for state, is_reached in states.items():
             name = engine.submit(prompt, row.tokens, row.params)
-            for _ in range(steps):
-                engine.step()
+            step_until(stage, lambda holds=is_reached, one=name: holds(one), state)  # type: ignore[misc]
             engine.abort(name)
             engine.run()
-        name = engine.submit(prompt, row.tokens, row.params)
-        while engine.tokens(name) < 2:
-            engine.step()
-        engine.abort(name)
-        engine.run()
-        stage.reset()
+            _nothing_stays(stage, state)
+            stage.reset()
     return plain(stage, row, prompts)
 
 
 def preempted(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
     """All at once with too few blocks for all."""
     engine = stage.in_process()
-    asked = _submit(stage, row, prompts)
+    asked = submit_all(stage, row, prompts)
     most = 0
 
     def look(_: object) -> None:
@@ -130,73 +196,58 @@ def preempted(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
     return asked
 
 
-def salts(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """Stored under one salt, asked under another, then under the first one again."""
-    engine = stage.in_process()
-    full, asked = Expect("full", ("complete",)), []
-    for salt, expect in (("red", None), ("blue", row.expect), ("red", full)):
+def kept_apart(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
+    """Stored under the first kind, asked under each of the others; then again under each: what its own run stored."""
+    engine, asked = stage.engine, []
+    questions = [*itertools.product(row.kinds[1:], [row.expect]), *itertools.product(row.kinds, [FULL])]
+    for kind, expect in questions:
         for number, prompt in enumerate(prompts):
-            name = engine.submit(prompt, row.tokens, row.params, salt=salt)
+            name = engine.submit(prompt, row.tokens, row.params, kind=kind)
             engine.run()
-            if expect is not None:
-                asked.append(Asked(number, name, expect))
+            asked.append(Asked(number, name, expect, kind))
         stage.reset()
     return asked
 
 
-def _hurt_in_the_middle(stage: Stage, row: Row, prompts: list[list[int]], hurt: Callable[[], None]) -> list[Asked]:
-    asked = _submit(stage, row, prompts)
-    limit = time.monotonic() + HURT_AFTER_S
-    while time.monotonic() < limit:
-        stage.in_process().step()
-    hurt()
-    stage.engine.run()
+def _recorded(stage: Stage) -> list[Any]:
+    """The list that gets every event of blocks from now on, in place of whom the engine would tell."""
+    events: list[Any] = []
+    stage.in_process().scheduler.kv_event_publisher.publish = lambda batch: events.extend(batch.events)
+    return events
+
+
+def _hashes(events: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Hashes of blocks that were stored and removed on the host, and those that the device had."""
+    stored: list[Any] = []
+    removed: list[Any] = []
+    known: list[Any] = []
+    lists = {("BlockStored", True): stored, ("BlockRemoved", True): removed, ("BlockStored", False): known}
+    for event in events:
+        place = (type(event).__name__, getattr(event, "medium", None) == "CPU")
+        lists.get(place, []).extend(getattr(event, "block_hashes", ()))
+    return stored, removed, known
+
+
+def announced(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
+    """Blocks that become resident are announced by the engine's own hashes, and so are those that leave."""
+
+    def let_tell() -> None:
+        """Events are told in steps, and an idle engine makes none."""
+        stage.engine.submit(prompts[0][:8], 1, {"load": False})
+        stage.engine.run()
+
+    let_tell()
+    events = _recorded(stage)
+    asked = plain(stage, row, prompts)
+    stage.reset()
+    let_tell()
+    stored, removed, known = _hashes(events)
+    least = sum(len(prompt) // stage.in_process().engine.block_tokens for prompt in prompts)
+    if len(stored) < least or len(set(stored)) < len(stored) or not set(stored) <= set(known):
+        raise PlayError(f"{len(stored)} blocks were announced, at least {least} had to be, each once")
+    if sorted(stored) != sorted(removed):
+        raise PlayError(f"of {len(stored)} blocks that were announced {len(removed)} were said to have left")
     return asked
-
-
-def _store_process(stage: Stage) -> tuple[int, str]:
-    """The process of the store that holds its bytes, and the command that starts it again."""
-    part = "NODE_" if stage.rig.store == "mooncake" else ""
-    return int(os.environ[f"FOREBAY_WITH_STORE_{part}PID"]), os.environ[f"FOREBAY_WITH_STORE_{part}COMMAND"]
-
-
-def store_frozen(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """The store's process stops answering; it goes on when the tokens are there."""
-    pid, _ = _store_process(stage)
-    try:
-        return _hurt_in_the_middle(stage, row, prompts, lambda: os.kill(pid, signal.SIGSTOP))
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def _await_port(port: int, limit_s: float = 20.0) -> None:
-    limit = time.monotonic() + limit_s
-    while time.monotonic() < limit:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise PlayError(f"the store was not back after {limit_s:g} s")
-
-
-def store_killed(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """The store's process is killed, and started again when the tokens are there."""
-    pid, command = _store_process(stage)
-    try:
-        return _hurt_in_the_middle(stage, row, prompts, lambda: os.kill(pid, signal.SIGKILL))
-    finally:
-        stage.helpers.append(subprocess.Popen(["sh", "-c", f"exec {command}"]))
-        if stage.rig.store == "redis":
-            options = dict(part.split("=") for part in stage.store_text.partition(":")[2].split(",") if "=" in part)
-            _await_port(int(options["port"]))
-
-
-def server_killed(stage: Stage, row: Row, prompts: list[list[int]]) -> list[Asked]:
-    """Forebay's server is killed."""
-    server = stage.server
-    if server is None:
-        raise PlayError("this rig has no server")
-    return _hurt_in_the_middle(stage, row, prompts, server.kill)
 
 
 PLAYS: dict[str, Play] = {
@@ -206,8 +257,6 @@ PLAYS: dict[str, Play] = {
     "queued shortly": queued_shortly,
     "abort": abort,
     "preempted": preempted,
-    "salts": salts,
-    "store frozen": store_frozen,
-    "store killed": store_killed,
-    "server killed": server_killed,
+    "kept apart": kept_apart,
+    "announced": announced,
 }

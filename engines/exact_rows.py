@@ -1,4 +1,4 @@
-"""The matrix of the exactness tests, as data: engines (rigs) and what is asked of each (rows).
+"""The matrix of the exactness tests on tiny models, as data: engines (rigs) and what is asked of each (rows).
 
 A row: prompts are computed, CPU memory is emptied or the engine started again, and the prompts are asked once more,
 under the row's policy and its disturbance. The tokens must be those of an engine without Forebay, and what was restored
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-TINY, REAL = "tiny", "real"
 BLOCK = 32
 # Around a block; around chunks of 32 and of 128 blocks; around the sliding window of the tiny hybrid model.
 AROUND_BLOCKS = (31, 32, 33, 64, 65, 96, 161)
@@ -25,19 +24,21 @@ class Expect:
     """What has to be restored of each prompt.
 
     Attributes:
-        restored: "full" (every whole block before the last token), "none", "part" (some, not all), "short" (not all) or
-            "any".
+        restored: tokens that the engine is given: "full" (every whole block before the last token), "none", "part"
+            (some, not all), "short" (not all), "any", or their number.
         reasons: the session's reason is one of these; empty: any.
         chunk: graphs are the prompt's blocks in chunks of so many, 0: one graph, None: any number.
+        graphs: the least and the most graphs; None: any number.
+        delivered: tokens that the session delivers, in the words of `restored`.
         differ: the tokens have to be others than the right ones.
-        once: the line of one prompt at least has to be so, for prompts that run together.
     """
 
-    restored: str
+    restored: str | int
     reasons: tuple[str, ...] = ()
     chunk: int | None = None
+    graphs: tuple[int, int] | None = None
+    delivered: str | int = "any"
     differ: bool = False
-    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,19 @@ class Rig:
     restart: bool = False
     engine: Mapping[str, Any] = field(default_factory=dict)
     threads: bool | None = None
-    sets: frozenset[str] = frozenset({TINY})
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is asked of a rig. `params`: kv_transfer_params; `shared`: tokens that its prompts have in common."""
+    """What is asked of a rig.
+
+    Attributes:
+        params: kv_transfer_params.
+        shared: tokens that its prompts have in common.
+        tokens: asked for.
+        kinds: what each prompt is asked with, for the play "kept apart": "salt:NAME", "adapter:NAME", "sound:NUMBER",
+            or "" for the prompt alone.
+    """
 
     rig: str
     name: str
@@ -81,10 +89,17 @@ class Row:
     play: str = "plain"
     shared: int = 0
     tokens: int = 24
+    kinds: tuple[str, ...] = ("",)
 
 
+CORRUPTED_BLOCK = 10
 FULL = Expect("full", ("complete",))
 NONE = Expect("none")
+BROKEN = Expect("short", ("io_timeout", "store_error"), graphs=(1, 6))  # of seven
+LOST = Expect("none", ("server_lost",), graphs=(1, 99))
+# One changed object: what lies before its block is restored, the rest computed.
+RECOMPUTED = Expect(CORRUPTED_BLOCK * BLOCK, ("partial_read",), delivered=CORRUPTED_BLOCK * BLOCK)
+SPOILED = replace(FULL, differ=True)  # the same without verification
 # A store that is slow to read, chunk by chunk, and one that is slow to say what it has.
 SLOW_READS, SLOW_QUERIES = "get:*:delay(200)", "exists:*:delay(400)"
 LIMITS = {
@@ -104,22 +119,28 @@ def chunked(chunk: int, policy: str = "timeout", budget_s: float = 60.0, **more:
 
 
 LONG = {"max_model_len": 4608, "max_sequences": 4}
+TWO = {"tensor_parallel": 2}
+UNVERIFIED = {**LIMITS, "store.verify": "off"}
+SALTS, SOUNDS = ("salt:red", "salt:blue"), ("sound:1", "sound:2")
+ADAPTERS = ("adapter:one", "adapter:two", "")
 
 
 def _llama_rigs() -> Iterator[Rig]:
     yield Rig("whole", "tiny-llama", settings={"policy": "wait_complete"}, engine=LONG, threads=False)
     yield Rig("sync", "tiny-llama", settings={"policy": "wait_complete", "sync_load": True})
-    yield Rig("chunk 32", "tiny-llama", settings=chunked(32), engine=LONG, threads=True)
+    yield Rig("chunk 32", "tiny-llama", settings=chunked(32), engine={**LONG, "events": True}, threads=True)
     yield Rig("chunk 128", "tiny-llama", settings=chunked(128), engine=LONG)
     yield Rig("slow reads", "tiny-llama", script=SLOW_READS, settings=chunked(8), engine=LONG)
     yield Rig("slow queries", "tiny-llama", script=SLOW_QUERIES, settings=chunked(8, "best_effort"))
     yield Rig("restart", "tiny-llama", settings=chunked(32), restart=True)
     yield Rig("few blocks", "tiny-llama", settings=chunked(8), engine={"blocks": 26, "max_model_len": 640})
-    yield Rig("verified", "tiny-llama", script="get:*:corrupt(30)", settings=chunked(8, config=LIMITS))
-    unverified = {**LIMITS, "store.verify": "off"}
-    yield Rig("not verified", "tiny-llama", script="get:*:corrupt(30)", settings=chunked(8, config=unverified))
-    yield Rig("two ranks", "tiny-llama", settings=chunked(8), engine={"tensor_parallel": 2})
-    yield Rig("server", "tiny-llama", script="get:*:delay(100)", settings=chunked(8, config=LIMITS), host="server")
+    yield Rig("not verified", "tiny-llama", settings=chunked(8, config=UNVERIFIED))
+    yield Rig("two ranks", "tiny-llama", settings=chunked(8), engine=TWO)
+    yield Rig("adapters", "tiny-llama", settings=chunked(8), engine={"adapters": True})
+    yield Rig("sounds", "tiny-sound", settings=chunked(8), engine={"hears": True})
+    slow: dict[str, Any] = {"script": "get:*:delay(100)", "settings": chunked(4, config=LIMITS), "host": "server"}
+    yield Rig("server", "tiny-llama", **slow)
+    yield Rig("server, two ranks", "tiny-llama", **slow, engine=TWO)
     yield Rig("api", "tiny-llama", settings=chunked(8), host="api")
 
 
@@ -129,7 +150,7 @@ def _hybrid_rigs() -> Iterator[Rig]:
     yield Rig("no hybrid manager", "tiny-gemma3", settings=chunked(32), engine={"hybrid": False})
 
 
-def _slowed(store: str, script: str, link_mbit: int) -> dict[str, Any]:
+def slowed(store: str, script: str, link_mbit: int) -> dict[str, Any]:
     """What makes a store slow: a script in front of it, or where it runs in a process of its own, its link."""
     return {"link_mbit": link_mbit} if store == "mooncake" else {"script": script}
 
@@ -137,104 +158,92 @@ def _slowed(store: str, script: str, link_mbit: int) -> dict[str, Any]:
 def _store_rigs() -> Iterator[Rig]:
     for store in ("redis", "mooncake"):
         yield Rig(store, "tiny-llama", store=store, settings=chunked(32), engine=LONG)
-        slowed, settings = _slowed(store, "get:*:delay(100)", 16), chunked(4, config=LIMITS)
-        yield Rig(f"{store}, hurt", "tiny-llama", store=store, settings=settings, **slowed)
+        unverified = chunked(32, config=UNVERIFIED)
+        yield Rig(f"{store}, not verified", "tiny-llama", store=store, settings=unverified)
+        slow, settings = slowed(store, "get:*:delay(100)", 16), chunked(4, config=LIMITS)
+        yield Rig(f"{store}, hurt", "tiny-llama", store=store, settings=settings, **slow)
 
 
 def _llama_rows() -> Iterator[Row]:
     whole = Expect("full", ("complete",), chunk=0)
     yield Row("whole", "wait_complete", (*AROUND_BLOCKS, *AROUND_CHUNK_32, *AROUND_CHUNK_128), whole)
     yield Row("whole", "together, shared prefixes", (700, 800, 900, 800), FULL, play="together", shared=500)
-    yield Row("whole", "salts", (400,), NONE, play="salts")
+    yield Row("whole", "salts", (400,), NONE, play="kept apart", kinds=SALTS)
     yield Row("sync", "wait_complete", AROUND_BLOCKS, whole)
-    yield Row("chunk 32", "long timeout", (*AROUND_CHUNK_32, 4129), Expect("full", ("complete",), chunk=32))
-    yield Row("chunk 32", "queued best_effort", (1057,), FULL, {"policy": "best_effort"}, play="queued")
-    yield Row("chunk 32", "min_tokens", (200,), Expect("none", ("below_threshold",)), {"min_tokens": 4000})
+    yield Row("sync", "load fails", (300,), whole, play="load fails")
+    chunks = Expect("full", ("complete",), chunk=32)
+    yield Row("chunk 32", "long timeout", (*AROUND_CHUNK_32, 4129), chunks)
+    yield Row("chunk 32", "queued best_effort", (1057,), chunks, {"policy": "best_effort"}, play="queued")
+    below = Expect("none", ("below_threshold",), graphs=(0, 0))
+    yield Row("chunk 32", "min_tokens", (200,), below, {"min_tokens": 4000})
+    yield Row("chunk 32", "load fails", (300,), chunks, play="load fails")
+    yield Row("chunk 32", "announced", (300, 400), chunks, play="announced")
+    yield Row("chunk 32", "one object corrupted", (900,), RECOMPUTED, play="corrupted")
     yield Row("chunk 128", "long timeout", AROUND_CHUNK_128, Expect("full", ("complete",), chunk=128))
+    yield from _stopped_rows()
+    yield Row("restart", "restarted", (33, 64, 65, 900), chunks)
+    everything = Expect("any", ("complete",), delivered="full")
+    yield Row("few blocks", "preemption", (300, 320, 340), everything, play="preempted", tokens=100)
+    yield Row("not verified", "one object corrupted", (900,), SPOILED, play="corrupted")
+    eights = Expect("full", ("complete",), chunk=8)
+    yield Row("two ranks", "long timeout", (33, 64, 65, 257, 900), eights)
+    yield Row("two ranks", "together, shared prefixes", (500, 600), FULL, play="together", shared=300)
+    yield Row("adapters", "adapters", (400,), NONE, play="kept apart", kinds=ADAPTERS)
+    before = Expect(BLOCK, ("complete",), delivered=BLOCK)  # the block before the sound
+    yield Row("sounds", "sounds", (300,), before, play="kept apart", kinds=SOUNDS)
+    for server in ("server", "server, two ranks"):
+        yield Row(server, "long timeout", (33, 64, 900), Expect("full", ("complete",), chunk=4))
+        yield Row(server, "server killed", (900,), LOST, play="server killed")
+    short = {"timeout_budget_s": 0.15}
+    yield Row("server", "short deadline", (900,), Expect("part", ("deadline",), graphs=(1, 6)), short)
+    yield Row("api", "restarted", (33, 64, 900), eights)
+    yield Row("api", "salts", (400,), NONE, play="kept apart", kinds=SALTS)
+
+
+def _stopped_rows() -> Iterator[Row]:
+    """What stops a prefetch of 17 graphs in the middle, or before it begins."""
     for mode in ("drain", "recall", "detach"):
         short = {"timeout_budget_s": 0.6, "stop_mode": mode}
-        yield Row("slow reads", f"short deadline, {mode}", (4129,), Expect("part", ("deadline",)), short)
+        cut = Expect("part", ("deadline",), graphs=(1, 16))
+        yield Row("slow reads", f"short deadline, {mode}", (4129,), cut, short)
         effort = {"policy": "best_effort", "stop_mode": mode}
-        yield Row("slow queries", f"best_effort at once, {mode}", (900,), Expect("none", ("demand",)), effort)
-    yield Row(
-        "slow reads",
-        "best_effort after a while",
-        (4129,),
-        Expect("part", ("demand",)),
-        {"policy": "best_effort"},
-        play="queued shortly",
-    )
-    yield Row("slow reads", "abort in the middle", (1500,), FULL, play="abort")
-    yield Row("restart", "restarted", (33, 64, 65, 900), FULL)
-    yield Row("few blocks", "preemption", (300, 320, 340), Expect("any"), play="preempted", tokens=100)
-    yield Row("verified", "one bit flipped", (200, 900), Expect("none", ("partial_read",)))
-    yield Row("not verified", "one bit flipped", (200, 900), replace(FULL, differ=True))
-    yield Row("two ranks", "long timeout", (33, 64, 65, 257, 900), Expect("full", ("complete",), chunk=8))
-    yield Row("two ranks", "together, shared prefixes", (500, 600), FULL, play="together", shared=300)
-    yield Row("server", "long timeout", (33, 64, 900), FULL)
-    yield Row("server", "server killed", (900,), Expect("short"), play="server killed")
-    yield Row("api", "restarted", (33, 64, 900), Expect("full", ("complete",), chunk=8))
+        at_once = Expect("none", ("demand",), graphs=(0, 0))
+        yield Row("slow queries", f"best_effort at once, {mode}", (900,), at_once, effort)
+    wanted = Expect("part", ("demand",), graphs=(1, 16))
+    effort = {"policy": "best_effort"}
+    yield Row("slow reads", "best_effort after a while", (4129,), wanted, effort, play="queued shortly")
+    all_of_it = Expect("full", ("complete",), chunk=8)
+    yield Row("slow reads", "abort in the middle", (1500,), all_of_it, play="abort")
 
 
 def _hybrid_rows() -> Iterator[Row]:
     yield Row("hybrid", "wait_complete", AROUND_WINDOW, Expect("full", ("complete",), chunk=0))
     yield Row("hybrid", "together, shared prefixes", (300, 400, 500), FULL, play="together", shared=256)
+    yield Row("hybrid", "load fails", (300,), FULL, play="load fails")
     short = {"timeout_budget_s": 0.6}
-    yield Row("hybrid, slow", "short deadline", (900,), Expect("part", ("deadline",)), short)
-    yield Row("no hybrid manager", "long timeout", AROUND_WINDOW, FULL)
+    cut = Expect("part", ("deadline",), graphs=(1, 7))
+    yield Row("hybrid, slow", "short deadline", (900,), cut, short)
+    yield Row("no hybrid manager", "long timeout", AROUND_WINDOW, Expect("full", ("complete",), chunk=32))
 
 
 def _store_rows() -> Iterator[Row]:
     for store in ("redis", "mooncake"):
         yield Row(store, "long timeout", (33, 64, 1057), Expect("full", ("complete",), chunk=32))
-        hurt = f"{store}, hurt"
-        yield Row(hurt, "store frozen", (900,), Expect("short"), play="store frozen")
-        yield Row(hurt, "store killed", (900,), Expect("short"), play="store killed")
+        yield Row(store, "one object corrupted", (900,), RECOMPUTED, play="corrupted")
+        yield Row(f"{store}, not verified", "one object corrupted", (900,), SPOILED, play="corrupted")
+        yield Row(f"{store}, hurt", "store frozen", (900,), BROKEN, play="store frozen")
+        yield Row(f"{store}, hurt", "store killed", (900,), BROKEN, play="store killed")
 
 
-def _real_rigs() -> Iterator[Rig]:
-    real, cores = frozenset({REAL}), {"threads": None}  # as users run it
-    for model in ("gemma3-270m", "smollm2"):
-        engine = {**cores, "max_model_len": 2304, "kv_bytes": 1 << 30}
-        for store in ("file", "redis", "mooncake"):
-            name = f"{model}, {store}"
-            common: dict[str, Any] = {"store": store, "sets": real, "engine": engine}
-            yield Rig(f"{name}, whole", model, settings={"policy": "wait_complete"}, threads=False, **common)
-            yield Rig(f"{name}, chunk 8", model, settings=chunked(8), **common)
-            # of a sliding-window model far fewer bytes are read
-            slowed = _slowed(store, SLOW_READS, 64 if model == "gemma3-270m" else 160)
-            yield Rig(f"{name}, slow", model, settings=chunked(4), **{**common, **slowed})
-        yield Rig(f"{model}, restart", model, settings=chunked(32), restart=True, engine=engine, sets=real)
-    two = {**cores, "tensor_parallel": 2, "max_model_len": 2304, "kv_bytes": 1 << 29}
-    # not smollm2, whose nine heads two ranks cannot share
-    yield Rig("gemma3-270m, two ranks", "gemma3-270m", settings=chunked(8), engine=two, sets=real)
+def rigs() -> Iterator[Rig]:
+    """The engines."""
+    yield from _llama_rigs()
+    yield from _hybrid_rigs()
+    yield from _store_rigs()
 
 
-def _real_rows(rigs: list[Rig]) -> Iterator[Row]:
-    for rig in rigs:
-        lengths = (33, 511, 513, 1023, 1025, 2049) if rig.store == "file" else (65, 513, 1025)
-        if rig.name.endswith("whole"):
-            yield Row(rig.name, "wait_complete", lengths, Expect("full", ("complete",), chunk=0))
-            yield Row(rig.name, "together, shared prefixes", (700, 800), FULL, play="together", shared=600)
-        elif rig.name.endswith("slow"):
-            for mode in ("drain", "recall", "detach"):
-                short = {"timeout_budget_s": 0.6, "stop_mode": mode}
-                yield Row(rig.name, f"short deadline, {mode}", (1025,), Expect("short", ("deadline",)), short)
-        elif rig.name.endswith("chunk 8"):
-            yield Row(rig.name, "long timeout", lengths, Expect("full", ("complete",), chunk=8))
-            yield Row(rig.name, "queued best_effort", (1025,), FULL, {"policy": "best_effort"}, play="queued")
-        else:
-            yield Row(rig.name, "long timeout", (33, 513, 1025), FULL)
-
-
-def rigs(which: str) -> list[Rig]:
-    """The engines of a set: "tiny" or "real"."""
-    every = [*_llama_rigs(), *_hybrid_rigs(), *_store_rigs(), *_real_rigs()]
-    return [rig for rig in every if which in rig.sets]
-
-
-def rows(which: str) -> list[Row]:
+def rows() -> Iterator[Row]:
     """What is asked of them."""
-    every = [*_llama_rows(), *_hybrid_rows(), *_store_rows(), *_real_rows(list(_real_rigs()))]
-    names = {rig.name for rig in rigs(which)}
-    return [row for row in every if row.rig in names]
+    yield from _llama_rows()
+    yield from _hybrid_rows()
+    yield from _store_rows()

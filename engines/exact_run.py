@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import shutil
@@ -11,38 +13,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import models
 from api_server import die_with_parent
 from exact_judge import Verdict
+from exact_report import Result
 from exact_rows import Rig, Row
-from exact_stage import Truth, prompts_of, stage
-from forebay_server import ANY_MODEL, section_in
-from prompts import digest
+from exact_stage import Truth, prompts_of, stage, truth_key
 
 RIG_LIMIT_S = {"process": 240.0, "server": 240.0, "api": 900.0}
 REAL_FACTOR = 5.0
 
 Send = Callable[[dict[str, Any]], None]
-
-
-@dataclass
-class Result:
-    """A row's outcome. `skipped`: why it could not run; `error`: what broke outside of a prompt."""
-
-    rig: Rig
-    row: Row
-    verdicts: list[Verdict] = field(default_factory=list)
-    error: str = ""
-    skipped: str = ""
-
-    @property
-    def good(self) -> bool:
-        """Everything was as expected."""
-        return bool(self.verdicts) and not self.error and not any(verdict.why for verdict in self.verdicts)
 
 
 def _forked(work: Callable[[Send], None], limit_s: float, quiet: bool = False) -> Iterator[dict[str, Any]]:
@@ -106,7 +90,9 @@ def _read(reader: int, pid: int, limit: float) -> Iterator[dict[str, Any]]:
 def truth_of(model: str, wanted: Sequence[tuple[Rig, Row]]) -> Truth:
     """The right tokens of all prompts of a model, from an engine without Forebay. Errors: RuntimeError."""
     import rig as engines
+    import text
 
+    text.story()  # read here, so that all forked engines are asked the same, whoever edits a page meanwhile
     longest = max(engines.Engine(Path(), **dict(rig.engine)).max_model_len for rig, _ in wanted)
     real = not model.startswith("tiny-")
 
@@ -116,17 +102,21 @@ def truth_of(model: str, wanted: Sequence[tuple[Rig, Row]]) -> Truth:
             max_model_len=longest,
             kv_bytes=1 << 30 if real else 128 << 20,
             threads=None if real else 1,
+            adapters=any(rig.engine.get("adapters") for rig, _ in wanted),
+            hears=any(rig.engine.get("hears") for rig, _ in wanted),
         )
         with engines.InProcess(described) as engine:
             for rig, row in wanted:
-                for prompt in prompts_of(rig, row):
-                    send({"digest": digest(prompt), "tokens": engine.ask([prompt], row.tokens)[0].tokens})
+                for prompt, kind in itertools.product(prompts_of(rig, row), row.kinds):
+                    name = engine.submit(prompt, row.tokens, kind=kind)
+                    engine.run()
+                    send({"key": truth_key(prompt, kind), "tokens": engine.answer(name).tokens})
 
     truth: Truth = {}
     for line in _forked(work, RIG_LIMIT_S["process"] * (REAL_FACTOR if real else 1)):
         if "error" in line:
             raise RuntimeError(f"{model} without Forebay: {line['error']}")
-        truth[line["digest"]] = line["tokens"]
+        truth[line["key"]] = line["tokens"]
     return truth
 
 
@@ -141,16 +131,36 @@ def _cold(rig: Rig, rows: Sequence[Row], directory: Path, truth: Truth) -> Calla
     return work
 
 
-def _section(rig: Rig, directory: Path, limit: float) -> dict[str, Any] | None:
-    """The model's section for Forebay's server, from the connector's refusal of another one. Errors: ValueError."""
+@functools.cache
+def _one_rank_section(model: str, limit: float) -> dict[str, Any]:
+    """What a server needs for a model on one rank. Errors: RuntimeError."""
+
+    def work(send: Send) -> None:
+        import rig as engines
+        from forebay.engines.vllm.section import section_of
+        from vllm.engine.arg_utils import EngineArgs
+
+        described = engines.Engine(models.make(model))
+        os.environ.update(described.environment())
+        send({"section": section_of(EngineArgs(**described.arguments()))})
+
+    for line in _forked(work, limit):
+        if "section" in line:
+            section: dict[str, Any] = line["section"]
+            return section
+        raise RuntimeError(f"the section of {model}: {line['error']}")
+    raise RuntimeError(f"the section of {model} did not come")
+
+
+def _section(rig: Rig, limit: float) -> dict[str, Any] | None:
+    """The model's section for Forebay's server. Errors: RuntimeError.
+
+    A slot has the heads of all ranks: for these models nothing else depends on how many share them. The connector
+    refuses the server if that is not so.
+    """
     if rig.host != "server":
         return None
-
-    def work(_: Send) -> None:
-        with stage(replace(rig, store="mem", script=None), directory, ANY_MODEL):
-            pass
-
-    return section_in(" ".join(line.get("error", "") for line in _forked(work, limit, quiet=True)))
+    return {**_one_rank_section(rig.model, limit), "tp_size": rig.engine.get("tensor_parallel", 1)}
 
 
 def _restored(
@@ -179,8 +189,13 @@ def run_rig(rig: Rig, rows: Sequence[Row], truth: Truth) -> list[Result]:
             error = next(
                 (line["error"] for line in _forked(_cold(rig, rows, directory, truth), limit) if "error" in line), ""
             )
+        model = None
         if not error:
-            model = _section(rig, directory, limit)
+            try:
+                model = _section(rig, limit)
+            except RuntimeError as problem:
+                error = str(problem)
+        if not error:
             for line in _forked(_restored(rig, rows, directory, truth, model), limit):
                 if "error" in line:
                     error = line["error"]

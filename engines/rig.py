@@ -51,6 +51,9 @@ class Engine:
         connector: the extra configuration of ForebayConnector, or None for an engine without it.
         threads: of each rank's computing, bound to no core; None: vLLM's choice, one bound to each core. One is best
             for tiny models: more wait for each other, above all on a busy machine.
+        adapters: requests may name the adapters of engines/tiny_adapters.py.
+        hears: the model takes sounds.
+        events: the engine announces blocks.
     """
 
     model: Path
@@ -67,6 +70,9 @@ class Engine:
     prefix_cache: bool = True
     hybrid: bool = True
     threads: int | None = 1
+    adapters: bool = False
+    hears: bool = False
+    events: bool = False
 
     def environment(self) -> dict[str, str]:
         """Variables that the engine reads when it starts."""
@@ -91,7 +97,7 @@ class Engine:
         """EngineArgs by name."""
         given: dict[str, Any] = {
             "model": str(self.model),
-            "skip_tokenizer_init": True,
+            "skip_tokenizer_init": not self.hears,
             "dtype": self.dtype,
             "enforce_eager": True,
             "seed": 0,
@@ -107,6 +113,8 @@ class Engine:
         }
         if self.blocks is not None:
             given["num_gpu_blocks_override"] = self.blocks
+        if self.adapters:
+            given.update(enable_lora=True, max_lora_rank=8, max_loras=2)
         if self.tensor_parallel > 1:
             given["distributed_executor_backend"] = "mp"
         return given
@@ -131,7 +139,7 @@ class InProcess:
     def __init__(self, engine: Engine) -> None:
         prepare()
         os.environ.update(engine.environment())
-        from vllm.config import KVTransferConfig
+        from vllm.config import KVEventsConfig, KVTransferConfig
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -139,6 +147,8 @@ class InProcess:
         arguments = engine.arguments()
         if transfer is not None:
             arguments["kv_transfer_config"] = KVTransferConfig(**transfer)
+        if engine.events:
+            arguments["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
         self.engine = engine
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         self._answers: dict[str, Answer] = {}
@@ -166,22 +176,38 @@ class InProcess:
         return self.scheduler.connector
 
     def submit(
-        self, prompt: Sequence[int], tokens: int, params: Mapping[str, Any] | None = None, salt: str | None = None
+        self, prompt: Sequence[int], tokens: int, params: Mapping[str, Any] | None = None, kind: str = ""
     ) -> str:
-        """Adds a request for `tokens` greedy tokens; its name. `params` are its kv_transfer_params."""
+        """Adds a request for `tokens` greedy tokens; its name. `params`: kv_transfer_params; `kind`: as in a row."""
         from vllm import SamplingParams
 
         self._count += 1
         name = f"r{self._count}"
         extra = {"kv_transfer_params": dict(params)} if params is not None else None
         sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False, extra_args=extra)
-        question: dict[str, Any] = {"prompt_token_ids": list(prompt)}
-        if salt is not None:
-            question["cache_salt"] = salt
+        question, adapter = (
+            self._question(prompt, *kind.split(":")) if kind else ({"prompt_token_ids": list(prompt)}, None)
+        )
         self._answers[name] = Answer()
         self._started[name] = time.monotonic()
-        self._inner[name] = self._engine.add_request(name, question, sampling)
+        self._inner[name] = self._engine.add_request(name, question, sampling, lora_request=adapter)
         return name
+
+    def _question(self, prompt: Sequence[int], what: str, value: str) -> tuple[dict[str, Any], Any]:
+        """What the engine is asked, and under which adapter."""
+        if what == "salt":
+            return {"prompt_token_ids": list(prompt), "cache_salt": value}, None
+        if what == "sound":
+            import tiny_sound
+
+            heard = [(tiny_sound.sound(int(value)), tiny_sound.RATE)]
+            return {"prompt_token_ids": tiny_sound.collapsed(prompt), "multi_modal_data": {"audio": heard}}, None
+        import models
+        import tiny_adapters
+        from vllm.lora.request import LoRARequest
+
+        place = models.make("tiny-adapters") / value
+        return {"prompt_token_ids": list(prompt)}, LoRARequest(value, 1 + tiny_adapters.NAMES.index(value), str(place))
 
     def step(self) -> None:
         """One step of the engine."""

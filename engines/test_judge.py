@@ -56,6 +56,21 @@ class JudgeStories(unittest.TestCase):
         """The engine must not be given what nobody loaded."""
         assert "delivered 64" in why(replace(WHOLE, delivered=64), FULL)
 
+    def test_a_number_of_tokens_is_meant(self) -> None:
+        """What lies before a block that was changed, and not a block more or less."""
+        part = replace(WHOLE, delivered=64, matched=64, reason="partial_read")
+        assert why(part, Expect(64, ("partial_read",), delivered=64)) == ""
+        assert "64 of 96 tokens were restored, expected: 32" in why(part, Expect(32))
+        assert "the session delivered 64 of 96 tokens, expected: full" in why(part, Expect("any", delivered="full"))
+
+    def test_graphs_may_be_between_two_numbers(self) -> None:
+        """For what is stopped in the middle."""
+        cut = Expect("part", ("deadline",), graphs=(1, 2))
+        part = replace(WHOLE, delivered=64, matched=64, reason="deadline")
+        assert "3 graphs for 3 blocks, expected: 1 to 2" in why(part, cut)
+        assert "0 graphs" in why(replace(part, graphs=0), cut)
+        assert why(replace(part, graphs=2), cut) == ""
+
     def test_reason_and_graphs_count(self) -> None:
         """One graph for the whole plan, or one for each chunk."""
         assert "the reason is demand" in why(replace(WHOLE, reason="demand"), FULL)
@@ -64,4 +79,7 @@ class JudgeStories(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(0 if unittest.main(exit=False, verbosity=0).result.wasSuccessful() else 1)
+    result = unittest.main(exit=False, verbosity=0).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad} passed, {bad} failed, 0 skipped")
+    sys.exit(1 if bad else 0)
