@@ -15,8 +15,8 @@
 enum { WORDS = 24, NUMBER_BYTES = 24, NOT_THERE = 3, CANNOT_RUN = 127 };
 
 #define ADVICE                                                                                                         \
-    "scripts/install-vllm makes an environment with vLLM, and scripts/with-vllm COMMAND runs a command in it, with "   \
-    "forebay: --python python is then its interpreter"
+    "scripts/install-engine vllm makes an environment with vLLM, and scripts/with-engine vllm COMMAND runs a command " \
+    "in it, with forebay: --python python is then its interpreter"
 
 /* Prints the first package that is not there. Importing vLLM would take many seconds. */
 static const char check[] = "import importlib.util, sys\n"

@@ -11,8 +11,9 @@
 enum { ROUNDS = 9, TOKENS = 2000, BLOCK_TOKENS = 32, ROUNDS_MOST = 1000, TOKENS_MOST = 1 << 20, THREADS_MOST = 1024 };
 
 static const char examples[] =
-    "  scripts/with-vllm build/forebay bench engine --python python --tiny --rounds 1\n"
-    "  scripts/with-vllm build/forebay bench engine --python python --model build-cache/models/gemma3-270m --json\n";
+    "  scripts/with-engine vllm build/forebay bench engine --python python --tiny --rounds 1\n"
+    "  scripts/with-engine vllm build/forebay bench engine --python python --model build-cache/models/gemma3-270m "
+    "--json\n";
 
 static int run(const fby_usage_t *usage, const fby_bench_engine_options_t *options)
 {

@@ -9,8 +9,8 @@ import sys
 from story import Story, main
 
 HINT = "\nTry `forebay bench engine --help`.\n"
-ADVICE = ("scripts/install-vllm makes an environment with vLLM, and scripts/with-vllm COMMAND runs a command in it, with forebay: "
-          "--python python is then its interpreter\n")
+ADVICE = ("scripts/install-engine vllm makes an environment with vLLM, and scripts/with-engine vllm COMMAND runs a command in it, "
+          "with forebay: --python python is then its interpreter\n")
 SAID = """fact\tengine\tvllm 1.2.3
 fact\tmodel\tgemma "3"
 note\tvs_builtin_ratio: none runs here
@@ -118,7 +118,7 @@ class BenchEngine(Story):
 
     def test_it_is_listed_and_explained(self):
         self.assertIn("\n  engine ", self.succeeds("bench", "--help"))
-        self.assertIn("\nExamples:\n  scripts/with-vllm build/forebay bench engine ", self.succeeds("bench", "engine", "--help"))
+        self.assertIn("\nExamples:\n  scripts/with-engine vllm build/forebay bench engine ", self.succeeds("bench", "engine", "--help"))
 
 
 if __name__ == "__main__":
