@@ -13,7 +13,7 @@ TESTS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: build demo test live gpu python engines engine-demo engine-exact sglang sglang-exact sglang-demo sglang-compare lmcache asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-docs setup-lint setup-test
+.PHONY: build demo test live gpu python engines engine-demo engine-exact vllm-exact sglang sglang-exact sglang-demo sglang-compare lmcache asan tsan ubsan sim bench model fuzz clang lint docs install help clean setup-build setup-docs setup-lint setup-test
 
 build: setup-build build/.configured-$(WERROR) ## Build the library and the command (build/forebay), optimised
 	@$(MESON) compile -C build
@@ -56,7 +56,9 @@ python: setup-test ## Build the Python package, install it into a fresh environm
 engines: setup-test ## vLLM with Forebay on tiny models: restored requests give the tokens of cold ones (ARGS="--only TEXT")
 	@scripts/test-engines vllm $(ARGS)
 
-engine-exact: setup-test ## The same with Gemma-3 270M and SmolLM2 on every store, before a release (ARGS=--json)
+engine-exact: vllm-exact sglang-exact ## vLLM and SGLang with Gemma-3 270M and SmolLM2 on every store, before a release (ARGS=--json)
+
+vllm-exact: setup-test ## Only vLLM
 	@scripts/with-engine vllm python engines/vllm_exact.py --real $(ARGS)
 
 engine-demo: setup-test ## vLLM's API server on Gemma-3 270M: cold, restored, cut by a deadline (ARGS=--json)
@@ -65,7 +67,7 @@ engine-demo: setup-test ## vLLM's API server on Gemma-3 270M: cold, restored, cu
 sglang: setup-test ## SGLang with Forebay on tiny models, as radix cache and behind HiCache (ARGS="--only TEXT")
 	@scripts/test-engines sglang $(ARGS)
 
-sglang-exact: setup-test ## SGLang with Gemma-3 270M and SmolLM2 on every store, before a release (ARGS=--json)
+sglang-exact: setup-test ## Only SGLang
 	@scripts/with-engine sglang python engines/sglang_exact.py --real $(ARGS)
 
 sglang-demo: setup-test ## SGLang's server on SmolLM2: cold, restored, cut by a deadline (ARGS=--json)

@@ -1,7 +1,7 @@
 """What the demonstrations of all engines share: one prompt three times, the table, and whether all went well.
 
-The store is a directory that is removed at the end. What is read of it comes through a link of 40 MB/s, as of a store
-on another machine.
+The store is a directory that is removed at the end. What is read of it comes through a slow link, as of a store on
+another machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import real
 import rig
 from exact_judge import Journal, Restored
 
-LINK, ANSWER_TOKENS = "40MB", 32
+ANSWER_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class AnyServer(Protocol):
 class Demo:
     """The prompt, the store, and who is asked. Engines derive from it."""
 
+    link: str
+    """Bytes in a second."""
     deadline_s: float
     """In the middle of the transfer of 1,000 tokens over the link."""
 
@@ -116,7 +118,7 @@ class Demo:
             self._warm_up(server)
             runs = [self._ask(server, "cold", "computed and stored")]
         _say("The server is started again; its memory is empty, the store is not.")
-        with self._start(LINK) as server:
+        with self._start(self.link) as server:
             self._warm_up(server)
             runs.append(self._ask(server, "restored", "from the store, after a restart"))
             server.reset()

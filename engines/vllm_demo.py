@@ -26,6 +26,7 @@ PREFILL_STEP = 256  # tokens; a model with a sliding window can resume where a s
 class VllmDemo(demo.Demo):
     """vLLM's API server with the connector."""
 
+    link = "40MB"
     deadline_s = 0.25  # of 0.45 s: some 18 MB
 
     def server(self, link: str | None) -> ApiServer:
