@@ -388,6 +388,11 @@ def test_tensors_that_cannot_be_served_are_refused_once(serve: Maker, monkeypatc
         build_layerwise_eventfd_socket_path()
 
 
+def test_a_store_that_cannot_be_opened_is_refused_at_once(serve: Maker) -> None:
+    with pytest.raises(RuntimeError, match="/proc/nothing"):
+        serve({"store": "file:dir=/proc/nothing,capacity=16MiB"})
+
+
 def test_a_leader_that_does_not_listen_is_tried_again(tmp_path: Path) -> None:
     client = KVTPClient(str(tmp_path / "nobody"))
     with pytest.raises(FileNotFoundError):

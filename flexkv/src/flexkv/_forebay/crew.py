@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import forebay
+
 from . import wire
 from .log import complain, log
 from .tensors import Facts
@@ -90,6 +92,12 @@ class Crew:
         with contextlib.suppress(OSError):
             Path(self._path).unlink()
 
+    def _refuse(self, link: socket.socket, error: Exception) -> None:
+        self._fail(str(error))
+        with contextlib.suppress(wire.GoneError):
+            wire.send(link, {"error": str(error)})
+        link.close()
+
     def _take(self, link: socket.socket) -> None:
         """One rank registers, or is refused with the reason."""
         link.settimeout(ANSWER_LIMIT_S)
@@ -106,15 +114,15 @@ class Crew:
                 self._fail(answer["error"])
                 link.close()
                 return
+        except forebay.ForebayError as error:  # some are OSErrors, too: no repetition opens such a cache
+            self._refuse(link, error)
+            return
         except (wire.GoneError, OSError) as error:
             complain("a registration", error)  # a probe, or a rank that ended: it comes again
             link.close()
             return
         except Exception as error:
-            self._fail(str(error))
-            with contextlib.suppress(wire.GoneError):
-                wire.send(link, {"error": str(error)})
-            link.close()
+            self._refuse(link, error)
             return
         link.settimeout(None)
         with self._changed:
