@@ -31,6 +31,7 @@ class Expect:
         graphs: the least and the most graphs; None: any number.
         delivered: tokens that the session delivers, in the words of `restored`.
         differ: the tokens have to be others than the right ones.
+        beyond: the engine may be given more than the session delivered: what was read behind its answer.
     """
 
     restored: str | int
@@ -39,6 +40,7 @@ class Expect:
     graphs: tuple[int, int] | None = None
     delivered: str | int = "any"
     differ: bool = False
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
