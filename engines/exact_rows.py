@@ -31,7 +31,7 @@ class Expect:
         graphs: the least and the most graphs; None: any number.
         delivered: tokens that the session delivers, in the words of `restored`.
         differ: the tokens have to be others than the right ones.
-        beyond: the engine may be given more than the session delivered: what was read behind its answer.
+        beyond: what was read behind the answer may count on one side only, the engine's or Forebay's.
     """
 
     restored: str | int
